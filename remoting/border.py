@@ -6,7 +6,7 @@
         answer(request, failure_of(border.error))
 
 Servers draw it around a request, so that it ends alone, and the client around the code of its user.
-What is no `Exception` passes: the cancellation of a task, the end of the process.
+An error that is no `Exception` passes: the cancellation of a task, the end of the process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Border:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
-        """What was raised inside, if anything was."""
+        """The error that was raised inside, if any was."""
 
     def __enter__(self) -> Self:
         return self

@@ -24,7 +24,7 @@ SERIES_MAX: Final = 1_000
 """Kinds of requests that are counted by themselves: a peer may send any request code."""
 
 UNKNOWN_MAX: Final = 20
-"""Those among them of request codes that we do not know: they leave room for the others."""
+"""The most of them with request codes that we do not know: they leave room for the others."""
 REQUEST_CODES: Final = frozenset(map(int, RequestCode))
 
 SUCCESS_RESULT: Final = "success"
@@ -36,7 +36,7 @@ UNSENT_RESULT: Final = "write_channel_failed"
 
 
 class LatencyKey(NamedTuple):
-    """What requests are counted by."""
+    """The key by which requests are counted."""
 
     request_code: int
     response_code: int

@@ -128,7 +128,7 @@ class ClientRates:
 
     def take(self, name: Hashable, size_bytes: int, now_ms: float) -> Excess | None:
         """Count a request of a client, with so many bytes of messages; what it is beyond, if it is.
-        One of more bytes than are left is served, and the client's sends wait afterwards.
+        A request of more bytes than are left is served, and the client's sends wait afterwards.
         """
         requests, sent = self.requests, self.sent
         if requests.per_s and not requests.take(name, now_ms):

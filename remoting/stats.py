@@ -65,7 +65,7 @@ class RemotingStats:
         """When the certificate of the listeners ends, in seconds since 1970."""
         self.tls_failed = dict.fromkeys(TLS_FAILURES, 0)
         self.tls_handshakes = 0
-        """Those that were completed."""
+        """The handshakes that were completed."""
         self.unsent_bytes = 0
 
     @property

@@ -189,8 +189,9 @@ class StoreConfig:
     max_index_entries_of_query: int = setting(
         "maxIndexEntriesOfQuery", 1_000_000, ge=1_000, le=1_000_000_000, own=True, live=True
     )
-    """Entries of the index that one query by key looks at. One that needs more is answered with
-    what it found, or refused if that is nothing; the remark says how to ask on."""
+    """Entries of the index that one query by key looks at. A query that needs more is answered with
+    the messages found so far, or refused if there are none; the remark says how to ask on.
+    """
     max_transfer_bytes_on_message_in_memory: int = setting(
         "maxTransferBytesOnMessageInMemory", 262_144, ge=1, le=16_777_216, unit="B", live=True
     )

@@ -1,4 +1,4 @@
-"""What can be wrong with a store or a message, as a tree.
+"""The errors of a store or a message, as a tree.
 
 StoreError
 ├─ MessageIllegal          the message cannot be stored as it is; nothing was written
@@ -81,7 +81,7 @@ class SegmentLate(StoreError):
 
 
 class ReplicationRefused(StoreError):
-    """What a master sends is not taken; everything in front of it is in the log, nothing behind."""
+    """Bytes of a master are not taken; all in front of them is in the log, nothing behind."""
 
 
 class FrameIllegal(ReplicationRefused):

@@ -572,7 +572,7 @@ class MessageStore:
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """One past the last queue offset that can be read; 0 for an unknown queue."""
+        """The offset behind the last readable message of a queue; 0 for an unknown queue."""
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.end_offset
 

@@ -89,7 +89,7 @@ class PutResult(msgspec.Struct, gc=False):
 
     @property
     def end_offset(self) -> int:
-        """One past the last byte."""
+        """The offset behind the last byte."""
         return self.physical_offset + self.size + self.between
 
 

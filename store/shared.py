@@ -1,4 +1,4 @@
-"""What the parts of one store share: the system, and the content of the store."""
+"""The values that the parts of one store share: the system, and the content of the store."""
 
 from __future__ import annotations
 

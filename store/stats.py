@@ -22,7 +22,7 @@ class Durations:
         self.max_s = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more observation."""
+        """Count a further observation."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total_s += seconds
         self.max_s = max(self.max_s, seconds)

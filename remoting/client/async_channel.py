@@ -177,7 +177,7 @@ class AsyncChannel:
             return waiting.answer
         self._check_open()
         if timeout_s >= SILENT_S:
-            # What has arrived by now has its turn first: the event loop may have been blocked.
+            # Data that has arrived by now has its turn first: the event loop may have been blocked.
             await anyio.lowlevel.cancel_shielded_checkpoint()
             if self._received == received:
                 self._end(f"nothing arrived for {timeout_s:g} s")

@@ -372,7 +372,7 @@ class BlockingChannel:
         except OSError as error:
             self._end(reason_of(error))
         except BaseException as error:
-            # What was received before the interrupt may be lost.
+            # Frames that were received before the interrupt may be lost.
             if isinstance(error, KeyboardInterrupt):
                 reason = "interrupted while it received"
             self._end(reason)

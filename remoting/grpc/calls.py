@@ -61,7 +61,7 @@ class Shape(Enum):
 
 
 class Method(NamedTuple):
-    """What can be called."""
+    """A method that clients may call."""
 
     name: str
     shape: Shape
@@ -81,7 +81,7 @@ class Call:
 
     __slots__ = (
         *("_begun", "_calls", "deadline_ms", "head", "method", "over", "owner", "stream"),
-        # What has come of it: its account with the windows and the budget, for `Calls` alone.
+        # The state of the call: its account with the windows and the budget, for `Calls` alone.
         *("decoder", "held", "request", "told", "uncredited"),
     )
 
@@ -98,7 +98,8 @@ class Call:
         self.over = False
         """Whether it has ended, by us or not."""
         self.owner: object = None
-        """Whatever the owner of the connection keeps for it, until all of its answer is given."""
+        """A value that the owner of the connection keeps for it until all of its answer is given.
+        """
         self.decoder = MessageDecoder(calls.message_bytes_max)
         self.request: bytes | None = None
         """The one of a call that has only one, until the client has ended its side."""
@@ -119,7 +120,7 @@ class Call:
             return
         self._calls.end(self)
         self._calls.engine.answer(self.stream, HEADERS, framed(message), OK)
-        # It has the call in turn, and nothing more happens to either.
+        # The engine has the call in turn, and nothing more happens to either.
         self.owner = None
 
     def send(self, message: bytes) -> bool:
@@ -211,7 +212,7 @@ class Calls:
         self.open: dict[int, Call] = {}
         """The calls that are not over, by stream."""
         self.unwritten: dict[int, Call] = {}
-        """Those that we have ended with a stream of answers that is not written to its end."""
+        """Calls that we have ended with a stream of answers that is not written to its end."""
         self.held_bytes = 0
         """Bytes of messages that are not whole, or that `next` has not given yet."""
         self.next_deadline_ms = inf
@@ -264,7 +265,7 @@ class Calls:
         self.next_deadline_ms = min((call.deadline_ms for call in self.open.values()), default=inf)
 
     def stop(self, text: str) -> None:
-        """Take no more calls. Those with one request go on; streams in both directions end with
+        """Take no more calls. Calls with one request go on; streams in both directions end with
         UNAVAILABLE and this text, so that their clients come back. Close when none is open.
         """
         self.engine.go_away(refuse=True)

@@ -29,7 +29,7 @@ class TransactionSource(IntEnum):
 
 
 class Permission(IntEnum):
-    """What a client may do with a queue."""
+    """The right of a client to a queue."""
 
     PERMISSION_UNSPECIFIED = 0
     NONE = 1
@@ -47,7 +47,7 @@ class FilterType(IntEnum):
 
 
 class AddressScheme(IntEnum):
-    """What the hosts of endpoints are."""
+    """The kind of the hosts of endpoints."""
 
     ADDRESS_SCHEME_UNSPECIFIED = 0
     IPv4 = 1
@@ -56,7 +56,7 @@ class AddressScheme(IntEnum):
 
 
 class MessageType(IntEnum):
-    """What is special about a message. A topic takes one or several types."""
+    """The kind of a message: what is special about it. A topic takes one or several types."""
 
     MESSAGE_TYPE_UNSPECIFIED = 0
     NORMAL = 1
@@ -68,7 +68,7 @@ class MessageType(IntEnum):
 
 
 class DigestType(IntEnum):
-    """What a checksum was made by."""
+    """The algorithm of a checksum."""
 
     DIGEST_TYPE_UNSPECIFIED = 0
     CRC32 = 1
@@ -77,7 +77,7 @@ class DigestType(IntEnum):
 
 
 class ClientType(IntEnum):
-    """What a client does."""
+    """The kind of a client."""
 
     CLIENT_TYPE_UNSPECIFIED = 0
     PRODUCER = 1
@@ -89,7 +89,7 @@ class ClientType(IntEnum):
 
 
 class Encoding(IntEnum):
-    """What the bytes of a body are."""
+    """The compression of a body."""
 
     ENCODING_UNSPECIFIED = 0
     IDENTITY = 1
@@ -155,7 +155,7 @@ class Code(IntEnum):
 
 
 class Language(IntEnum):
-    """What a client is written in."""
+    """The language in which a client is written."""
 
     LANGUAGE_UNSPECIFIED = 0
     JAVA = 1

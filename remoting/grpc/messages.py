@@ -128,5 +128,5 @@ globals().update(made(POOL, described()))
 
 
 def __getattr__(name: str) -> Any:
-    """What type checkers see in place of the classes; at run time only what is not there."""
+    """For type checkers the classes; at run time only a name that is not there."""
     raise AttributeError(f"there is no message {name}")

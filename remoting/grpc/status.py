@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TEXT_MAX: Final = 2_048
 """Characters of a text; the rest is cut, for clients bound the size of trailers."""
 _TO_ENCODE: Final = re.compile(rb"[^ -$&-~]")
-"""What is not printable ASCII, and the percent sign."""
+"""Bytes that are not printable ASCII, and the percent sign."""
 
 
 class StatusCode(IntEnum):

@@ -67,7 +67,7 @@ class Engine:
             self._collect()
 
     def events(self) -> list[e.Event]:
-        """What has happened since the last call, in order."""
+        """The events since the last call, in order."""
         events, self._events = self._events, []
         return events
 
@@ -198,7 +198,8 @@ def _configuration(limits: Http2Limits) -> ngh2.Configuration:
         max_inbound_header_count=limits.header_fields,
         max_continuations=limits.continuations,
         max_outbound_ack=limits.pings_per_s,
-        # It would end a flood of resets with INTERNAL_ERROR, and by a clock of its own: we count.
+        # The limit of h2 would end a flood of resets with INTERNAL_ERROR, and by a clock of its
+        # own: we count.
         stream_reset_rate_limit=(1 << 32, 1 << 32),
         glitch_rate_limit=(limits.glitches_per_s, limits.glitches_per_s),
     )

@@ -1,4 +1,4 @@
-"""What happens on an HTTP/2 connection, in our own words: the adapter below may be exchanged.
+"""The events of an HTTP/2 connection, in our own words: the adapter below may be exchanged.
 
 A request is one RequestReceived, any number of DataReceived, of which the last one ends it (or the
 request itself does), and in the end one StreamClosed, whatever else happens to the stream. The last

@@ -24,7 +24,7 @@ class Floods:
         self._limits = limits
         self._rates: dict[str, RateLimit] = {}
         self.reason = ""
-        """What came too often; empty: nothing so far."""
+        """The kind of frame that came too often; empty: none so far."""
 
     def count(self, kind: str, now_ms: float) -> bool:
         """Count a frame. `kind` is the field of the limits. False once, with the first too many."""

@@ -40,7 +40,7 @@ NO_SLOW_ROUND: Final = SlowRound(float("-inf"), float("-inf"))
 
 
 class Reading:
-    """What is known about the data of one socket."""
+    """Counts of the data of one socket."""
 
     __slots__ = ("resumed", "round", "until")
 

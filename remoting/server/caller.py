@@ -1,4 +1,4 @@
-"""What the gate, the pools and the handlers may ask of where a request comes from."""
+"""The part of a request's origin that the gate, the pools and the handlers may use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CallerContext(Protocol):
 
     @property
     def shared(self) -> SharedState:
-        """What all connections share."""
+        """The state that all connections share."""
 
     @property
     def stats(self) -> RemotingStats:
@@ -70,7 +70,7 @@ class Caller(Asker, Hashable, Protocol):
 
     @property
     def context(self) -> CallerContext:
-        """What it shares with others of its selector."""
+        """The state that it shares with others of its selector."""
 
     @property
     def postponed(self) -> bool:

@@ -4,10 +4,10 @@ It has the socket or its TLS stage, the state, what is left of the input, the ou
 limits, the times and counts by which others judge it, and its end. Bytes are sent by `write`, once
 per round; until then they are only queued. Nothing here waits.
 
-A channel belongs to a loop (`selector`), which gives it turns as its state allows (`states`). What
-its bytes mean is the business of a `Serving`. A protocol has a class of channels with what it keeps
-for each peer, such as `Connection` of remoting, and one `Serving` for each listener, which makes
-them and is called in their turns.
+A channel belongs to a loop (`selector`), which gives it turns as its state allows (`states`). The
+meaning of its bytes is the business of a `Serving`. A protocol has a class of channels with what it
+keeps for each peer, such as `Connection` of remoting, and one `Serving` for each listener, which
+makes them and is called in their turns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READING: Final = Input.READING
 
 
 class NewSocket(NamedTuple):
-    """What a channel is made of."""
+    """The parts of which a channel is made."""
 
     sock: Wire
     address: tuple[Any, ...]
@@ -49,7 +49,7 @@ C = TypeVar("C", bound="Channel")
 
 
 class Serving(Protocol[C]):
-    """What bytes mean: the protocol of a listener.
+    """The protocol of a listener: what the bytes of its channels mean.
 
     The loop calls `take` and `go_on` in the turns of a channel, and nothing of it waits. Behind
     each, what was read and not served stands in the channel (`left`, `left_bytes`), the budget
@@ -75,7 +75,7 @@ class Serving(Protocol[C]):
 
 
 class Channel:
-    """What is known of a peer and its socket.
+    """A peer and its socket.
 
     Invariant: `unsent` is the number of bytes in `out`.
     """
@@ -127,7 +127,7 @@ class Channel:
         self.dirty = False
         """Whether it is in the outbox."""
         self.left: deque[Any] = deque()
-        """What was read and not served, in the form that its serving gives it."""
+        """Frames or events that were read and not served, in the form of its serving."""
         self.left_bytes: LeftBytes | None = None  # behind that, and not split into messages
         self.accounts: frozenset[str] = frozenset()  # whose requests the gate has seen on it
         self.requests = 0
@@ -141,7 +141,7 @@ class Channel:
         """Estimates when its data arrived."""
         self.last_active = context.now
         self.uptake: Uptake | None = None
-        """What the peer reads, while data is unsent that the kernel does not take."""
+        """The pace at which the peer reads, while data is unsent that the kernel does not take."""
         self.on_close: list[Callable[[Any, str], None]] = []
         """Called once, with the channel and the reason."""
         self._forget = new.forget
@@ -198,8 +198,8 @@ class Channel:
     def watch(self) -> None:
         """Tell the poller what its state wants to hear of.
 
-        What `write` has not tried to send yet is sent at the end of the round and needs no event;
-        an idle socket would report one in every round.
+        Data that `write` has not tried to send yet is sent at the end of the round and needs no
+        event; an idle socket would report one in every round.
         """
         state = self.state
         self.context.poller.interest(self.sock, read=state.reads, write=state.writes)

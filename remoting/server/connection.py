@@ -47,7 +47,7 @@ class RequestServing(Serving["Connection"], Protocol):
 class Connection(Channel):
     """A client connection of remoting; handlers get it as the origin of a request.
 
-    What is `left` has encoding, header, body and arrival time of frames that were not served.
+    An item of `left` has encoding, header, body and arrival time of a frame that was not served.
     Invariant: between turns the state is POSTPONED or STEPS while there is a `current` request,
     else TURN_OVER while frames are `left`, else BYTES while there are `left_bytes`.
     """

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 TAKEN_BYTES: Final = 64 << 10
 """Bytes that are fed at once: frames may be tiny."""
 WRITTEN_BYTES: Final = 256 << 10
-"""What is taken from the streams for one write."""
+"""The most that is taken from the streams for one write."""
 LOOK_EVERY_S: Final = 0.5
 """How often calls are looked for whose time is over: their clients know it by themselves."""
 WINDOWS_BYTES: Final = 256 << 10
@@ -66,7 +66,7 @@ KEEPALIVE_S: Final = 120
 """A peer that sends nothing for so long is asked by the kernel, three times in half a minute: a
 stream may be silent for hours, and a peer that has vanished says nothing either."""
 EVENTS: Final = "events"
-"""What stands in `left` of a channel: the events themselves wait in its calls."""
+"""The item in `left` of a channel: the events themselves wait in its calls."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -85,7 +85,8 @@ METHODS: Final[Mapping[bytes, Method]] = {
 
 
 class CallService(Protocol):
-    """What calls mean. Nothing of it waits; an error that it raises is our fault and ends a call.
+    """The meaning of calls. Nothing of it waits; an error that it raises is our fault and ends a
+    call.
 
     Answers go by the call (`answer`, `send`, `finish`), now or later; behind those that come later,
     `GrpcChannel.touch` is called, and the flush of the reactor sends them.
@@ -122,7 +123,7 @@ class GrpcChannel(Channel):
         self._service = service
         self._watched = serving.watched
         self._taken: Uptake | None = None
-        """What the peer takes of its answers, while some of them wait in streams."""
+        """The pace at which the peer takes its answers, while some of them wait in streams."""
         self.leaving = ""
         """Why it is closed once everything is written; empty: it is not."""
 
@@ -304,7 +305,7 @@ class GrpcServing:
         self.limit_bodies(body_bytes_max)
         self._leaving = ""
         self.watched: dict[GrpcChannel, None] = {}
-        """Those with a deadline, or with answers that wait in streams."""
+        """Channels with a deadline, or with answers that wait in streams."""
 
     def limit_bodies(self, body_bytes_max: int) -> None:
         """Take calls with bodies of up to this size from now on."""

@@ -28,7 +28,9 @@ IDLE_SWEEPS: Final = 2
 """Sweeps in a row, a second apart, that may find nothing new from the leader. The loop has turned
 between them, so the peer has sent nothing."""
 CLOSES_BEYOND_BYTES: Final = 64 << 20
-"""What all but the leader may hold beyond the budget before connections are closed at once."""
+"""The most that all but the leader may hold beyond the budget before connections are closed at
+once.
+"""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -57,7 +59,7 @@ class InboundBudget:
         self.leader: Peer | None = None
         self._led_since = 0.0
         self._seen = 0
-        """What the leader held at the last sweep."""
+        """The bytes that the leader held at the last sweep."""
         self._idle_sweeps = 0
         self._lines = LogLimit(1)
 
@@ -120,7 +122,9 @@ class InboundBudget:
             self._make_room()
 
     def _beside_leader(self) -> int:
-        """What all but the leader hold: the leader's frame alone may be longer than the budget."""
+        """The bytes that all but the leader hold: the leader's frame alone may be longer than the
+        budget.
+        """
         return self.total - (self.held.get(self.leader, 0) if self.leader is not None else 0)
 
     def _make_room(self) -> None:

@@ -32,7 +32,8 @@ JOINED_BYTES: Final = 64 * 1024
 
 
 class Piece:
-    """What one read brought, and when: evenly from `since` to `until`, seconds of the loop's clock.
+    """The bytes of one read, and when they came: evenly from `since` to `until`, seconds of the
+    loop's clock.
 
     Frames before `at` are served or refused.
     """
@@ -107,7 +108,7 @@ class LeftBytes:
         return None
 
     def done(self, piece: Piece, to: int) -> None:
-        """What is before `to` in the first piece is served or refused."""
+        """Frames before `to` in the first piece are served or refused."""
         self.size -= to - piece.at
         piece.at = to
         if 2 * to > len(piece.data) > to:

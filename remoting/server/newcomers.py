@@ -34,7 +34,7 @@ class Newcomers:
         self.by_address.setdefault(source_of(connection.host), {})[connection] = now
 
     def remove(self, connection: Newcomer) -> None:
-        """It has shown something, or is closed."""
+        """Forget a connection that has shown a frame, or is closed."""
         source = source_of(connection.host)
         others = self.by_address.get(source)
         if others is not None and others.pop(connection, None) is not None and not others:
@@ -48,7 +48,7 @@ class Newcomers:
         return None if most is None else next(iter(most))
 
     def late(self, now: float) -> Iterator[Newcomer]:
-        """Those that have had their time; not those whose requests wait for us."""
+        """Connections that have had their time; not those whose requests wait for us."""
         opened_before = now - self.timeout_s
         for newcomers in list(self.by_address.values()):
             for connection, since in list(newcomers.items()):

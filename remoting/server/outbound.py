@@ -77,8 +77,9 @@ class OutboundBudget:
 class Uptake:
     """How much a peer reads while data waits for it: what its system acknowledges.
 
-    What the kernel here takes would say little. It keeps up to 4 MiB for a peer, and takes more
-    only when a third of that is free: a peer that reads 100 KB/s looks deaf then.
+    The rate at which the kernel here takes bytes would say little. The kernel keeps up to 4 MiB for
+    a peer, and takes more only when a third of that is free: a peer that reads 100 KB/s looks deaf
+    then.
     """
 
     __slots__ = ("_at", "_before", "_read", "_since", "sent")

@@ -1,4 +1,6 @@
-"""What the modules below `channel` and `connection` may ask of them, and of a socket."""
+"""The interface of a channel, a connection and a socket for the modules below `channel` and
+`connection`.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,9 @@ Its connection keeps it from its second step on, and not before that may it post
 """
 
 Outcome = Plain | Steps
-"""What a handler returns: what `Later` is, an awaitable, or steps that end with one of these."""
+"""The result of a handler: an answer as `Later` describes it, an awaitable, or steps that end with
+one of these.
+"""
 
 
 T = TypeVar("T")

@@ -1,8 +1,8 @@
 """Requests that are served together: each came alone in its read, or is a call by itself.
 
-Those of one route join a run, and are served in the order in which they were read: when there are
-enough of them, before any other request, and at the end of the round at the latest. So
-every request sees what came before it, and nothing of what came later.
+Requests of one route join a run, and are served in the order in which they were read: when there
+are enough of them, before any other request, and at the end of the round at the latest. So every
+request sees what came before it, and nothing of what came later.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Run:
                 connection.goes_on()
 
     def _from(self, at: int) -> Requests:
-        """Those from there on, each decoded when it is asked for; ends before one whose fields do
-        not decode. Hot.
+        """The requests from there on, each decoded when it is asked for; ends before a request
+        whose fields do not decode. Hot.
         """
         header_type = self.route.header
         try:

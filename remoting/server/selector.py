@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 READING: Final = Input.READING
 RECEIVE_BYTES = 256 * 1024
-"""What one receive takes at most, where only one socket is ready."""
+"""The most that one receive takes, where only one socket is ready."""
 SHARES: Final = 16
 """With many ready sockets, each receives this fraction: about what a turn can serve."""
 SCARCE_SHARES: Final = 64
@@ -266,8 +266,8 @@ class Selector:
     def _read_all(self, connection: Channel) -> None:
         """Read all that the socket has, and serve some of what is left.
 
-        What were left there would keep the peer from sending, and wait where nobody knows since
-        when.
+        Bytes that were left there would keep the peer from sending, and wait where nobody knows
+        since when.
         """
         left = connection.left_bytes
         assert left is not None
@@ -362,7 +362,8 @@ class Selector:
                 self._read_all(connection)
                 connection.settle()
                 return
-        # What TLS has decrypted behind it must be served before the round ends, so not that.
+        # Bytes that TLS has decrypted behind it must be served before the round ends, so such a
+        # request joins no run.
         context.may_join = self._may_join and not connection.stage_pending
         connection.serving.take(connection, data, since, reading.until)
         context.may_join = False

@@ -1,4 +1,4 @@
-"""What the connections of one process share, whichever selector they belong to."""
+"""The state that the connections of one process share, whichever selector they belong to."""
 
 from __future__ import annotations
 
@@ -159,8 +159,8 @@ class SharedState:
 
 
 class SelectorContext:
-    """What the connections of one selector share: its poller, its time, its next turns, and their
-    requests that are served together.
+    """The state that the connections of one selector share: its poller, its time, its next turns,
+    and their requests that are served together.
     """
 
     __slots__ = (
@@ -191,7 +191,7 @@ class SelectorContext:
         self.run: Run | None = None
         """Requests of several connections that are to be served together."""
         self.share_bytes = 0
-        """What one read takes at most in this round."""
+        """The most that one read takes in this round."""
 
     def serve_run(self) -> None:
         """Serve them now."""

@@ -1,9 +1,10 @@
-"""What a connection waits for: its states, the events that change them, and what each state allows.
+"""The table of what a connection waits for: its states, the events that change them, and what each
+state allows.
 
 The theory. Two rules hold for a connection of any protocol:
 
-1. What was read is served in order, and before more is read.
-2. A peer that does not read what it is sent is neither read nor served.
+1. Input that was read is served in order, and before more is read. 2. A peer that does not read
+what it is sent is neither read nor served.
 
 So a connection is in one state of each of three tracks, which know nothing of each other:
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Input(Enum):
-    """What of the input is left."""
+    """The part of the input that is left."""
 
     READING = "reading"
     """Nothing but perhaps the beginning of a frame; in a turn, whatever is being served."""
@@ -46,11 +47,11 @@ class Input(Enum):
     STAGE = "stage"
     """Bytes that the stage below (TLS) has decrypted. No poller tells of them."""
     CLOSED = "closed"
-    """It is over, and stays so, whatever happens."""
+    """The connection is over, and stays so, whatever happens."""
 
 
 class Output(Enum):
-    """What of the output is left."""
+    """The part of the output that is left."""
 
     FLOWING = "flowing"
     """Nothing that the kernel has refused."""
@@ -69,7 +70,7 @@ class Room(Enum):
 
 
 class Event(IntEnum):
-    """What happens to a connection."""
+    """An event of a connection."""
 
     TURN = 0
     """Its turn comes: what was left is served."""
@@ -90,7 +91,7 @@ class Event(IntEnum):
     SENT = 8
     """The kernel has taken everything."""
     UNSENT = 9
-    """It has not, or not yet."""
+    """The kernel has not taken everything, or not yet."""
     UNSENT_MUCH = 10
     """More than the high-water mark is unsent."""
     UNSENT_LITTLE = 11
@@ -204,8 +205,8 @@ class State:
         self.reads = self.free and not self.starved
         """Whether the poller is to say when there is something to read."""
         self.writes = (self.waits and not self.postponed) or self.stalled
-        """Whether the poller is to say when there is room to write. What is left for a turn asks
-        for that too: the event, which comes at once, brings the turn.
+        """Whether the poller is to say when there is room to write. Input that is left for a turn
+        asks for that too: the event, which comes at once, brings the turn.
         """
 
     def __repr__(self) -> str:

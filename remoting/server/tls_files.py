@@ -1,7 +1,8 @@
 """Reads the certificates and keys of the listeners, and says what is wrong with them.
 
-Every way in which the files cannot work is an error that names the setting and the file. What works
-now and will not for long, or should not be so, is a warning. Reading is blocking.
+Every way in which the files cannot work is an error that names the setting and the file. A doubt
+about files that work now, and will not for long or should not be so, is a warning. Reading is
+blocking.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class CertificateFiles(NamedTuple):
 
 
 class TlsContext(NamedTuple):
-    """What connections are encrypted with, and what is odd about it."""
+    """The context of TLS for new connections, and the doubts about its files."""
 
     context: ssl.SSLContext
     warnings: list[str]
@@ -171,7 +172,9 @@ def trust(context: ssl.SSLContext, setting: str, file: str) -> None:
 
 
 def doubts_about_key(place: str, key: Path) -> list[str]:
-    """What others than its owner may do with the key. Raises: CertificateUnusable: write it."""
+    """The doubts about who else than its owner may read or write the key. Raises:
+    CertificateUnusable: write it.
+    """
     mode = key.stat().st_mode
     command = f"chmod 600 {shlex.quote(str(key))}"
     if mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -100,7 +100,8 @@ class FirstByte:
         if first == HANDSHAKE_RECORD:
             handshake = Handshake(owner, self._raw, self._poller, self._all)
             if owner.closed:
-                # It was one too many; as the socket of its connection it would be a cycle.
+                # The handshake was one too many; as the socket of its connection it would be a
+                # cycle.
                 raise ConnectionAbortedError(errno.ECONNABORTED, "too many TLS handshakes")
             owner.sock = handshake
         elif first and self._all.enforcing:
@@ -251,7 +252,7 @@ class Handshakes:
         self._ready: deque[Handshake] = deque()
         """The handshakes that wait for the thread."""
         self._unsent: list[Handshake] = []
-        """Those whose last part the network did not take whole."""
+        """Handshakes whose last part the network did not take whole."""
         self._wanted = trio.Event()
 
     def begin(self, handshake: Handshake) -> None:

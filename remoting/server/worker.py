@@ -1,7 +1,7 @@
 """The remoting protocol: bytes → frames → commands → routes, in the turns of a connection.
 
-What a turn does not reach stays in the connection: the request in progress, then whole frames
-(`left`), or bytes (`left_bytes`), and is served in its next turns, in order.
+Frames that a turn does not reach stay in the connection: the request in progress, then whole frames
+(`left`), or bytes (`left_bytes`), and are served in its next turns, in order.
 """
 
 from __future__ import annotations
@@ -412,9 +412,9 @@ def following(
     step: float,
     lets_pass: LetsPass | None,
 ) -> Requests:
-    """Those of the frames behind a request that are like it, each decoded when it is asked for;
-    ends before one that is of another kind, waited too long, does not decode, or that the gate has
-    to look at more closely. Hot.
+    """The requests behind a request that are like it, each decoded when it is asked for; ends
+    before one that is of another kind, waited too long, does not decode, or that the gate has to
+    look at more closely. Hot.
     """
     code, header_type, arrived = command.code, route.header, command.arrived
     pool, now = route.pool, connection.context.now

@@ -1,4 +1,4 @@
-"""What a handler returns: code, typed header, remark, body."""
+"""The result of a handler: code, typed header, remark, body."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ request_line = msgspec.json.Decoder(RequestLine).decode
 """The line of a strict JSON header, in half of the time of `decode`. Raises: ValueError."""
 
 
-# It takes texts for numbers, as the lenient decoder does, and 3.0 for 3, as Java does.
+# The lax decoder takes texts for numbers, as the lenient decoder does, and 3.0 for 3, as Java does.
 _lax = msgspec.json.Decoder(Command, strict=False).decode
 _texts = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -181,7 +181,8 @@ def typed_decoder(cls: type[H]) -> Callable[[Buffer, Buffer], tuple[Command, H]]
     none: Any = None  # Not of the type None, which compiled code would then expect of the field.
     fields = [("ext", cls | None, msgspec.field(name="extFields", default=none))]
     typed = msgspec.defstruct(f"{cls.__name__}Command", fields, bases=(Command,), gc=False)
-    # It takes of the envelope what `decode` takes; what it refuses is decoded by the rules.
+    # The typed decoder takes the envelopes that `decode` takes; a header that it refuses is decoded
+    # by the rules.
     lax = msgspec.json.Decoder(typed, strict=False).decode
 
     def decode_typed(header: Buffer, body: Buffer) -> tuple[Command, H]:
@@ -282,7 +283,7 @@ def _of_numbers(cls: type[Header], answer_code: int, remark: str | None) -> byte
 def answer_around(
     answer_code: int, remark: str | None, fields: Mapping[str, str] | None = None
 ) -> tuple[bytes, bytes]:
-    """What is before and behind the opaque in the JSON header of an answer."""
+    """The bytes before and behind the opaque in the JSON header of an answer."""
     head = json_header.encode(answer_code, 0, RESPONSE, fields, remark, OUR_LANGUAGE, VERSION)
     before, after = head.split(OPAQUE_ZERO, 1)
     return before + OPAQUE_ZERO[:-1], after

@@ -1,11 +1,11 @@
 """Typed headers: fields are declared once; decoders and encoders are derived from the declaration.
 
 The order of fields in a class is that of a positional MSGPACK header, so new ones go to the end.
-Decoding uses msgspec where it agrees with Java. What it refuses goes through `read_fields`, which
-is the rule: numbers are decimal text in Java's ranges, a boolean is true if its text is "true" in
-any case or "1", null is absent. (msgspec takes 3.0 for 3 besides; no client sends that.) Encoding
-is generated code: answers carry text only, and nulls are left out. Source: remoting §1.4, §1.6,
-§1.10.
+Decoding uses msgspec where it agrees with Java. A header that msgspec refuses goes through
+`read_fields`, which is the rule: numbers are decimal text in Java's ranges, a boolean is true if
+its text is "true" in any case or "1", null is absent. (msgspec takes 3.0 for 3 besides; no client
+sends that.) Encoding is generated code: answers carry text only, and nulls are left out. Source:
+remoting §1.4, §1.6, §1.10.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ recorded request can be sent again: TLS is the remedy. Source: semantics §18.1 
 
 Neither the code nor the names of the fields are in it, so who gets one request can cut its text
 into another one. A text that begins with `ONLY_FOR` therefore names the one request code that it
-is good for. Whatever this package signs begins so, in a field whose name comes before all others;
-RocketMQ signs the field like any other, and does not look at it.
+is good for. All requests that this package signs have such a text, in a field whose name comes
+before all others; RocketMQ signs the field like any other, and does not look at it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def signature(secret: bytes, fields: Mapping[str, str], body: bytes | memoryview
 
 
 def content_of(fields: Mapping[str, str]) -> bytes:
-    """What is signed of the fields."""
+    """The signed bytes of the fields."""
     names = sorted(fields)
     if not "".join(names).isascii():
         names.sort(key=lambda name: name.encode("utf-16-be"))

@@ -49,4 +49,4 @@ class TypedCommand(Command, kw_only=True, gc=True):
 
 
 Reply = Callable[["Answer"], None]
-"""What is done with an answer."""
+"""A function that takes an answer."""

@@ -1,6 +1,6 @@
 """A reserve of descriptors for the store, for when connections have taken all others.
 
-What the store opens then takes one of them, and returns it when it closes the file. Directories
+A file that the store opens then takes one of them, and returns it when it is closed. Directories
 that are synced often are kept open, so that their syncs need none.
 """
 
@@ -101,7 +101,7 @@ class Descriptors:
     def _close(self, fd: int) -> None:
         """Close; the system has released the descriptor whatever it says about it.
 
-        What has to be on disk was synced, so an error of the disk says nothing new here.
+        Data that has to be on disk was synced, so an error of the disk says nothing new here.
         """
         try:
             self._call(os.close, fd)

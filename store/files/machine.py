@@ -1,4 +1,4 @@
-"""What the system says about itself and its file systems: limits, memory, free space.
+"""Facts about the system and its file systems: limits, memory, free space.
 
 Part of `Disk`: its calls pass through `Disk._call` like all others, so that tests replace them.
 """

@@ -81,7 +81,7 @@ class MappedFile:
 
     @property
     def max_offset(self) -> int:
-        """One past the last byte written, as an offset of the queue."""
+        """The offset of the queue behind the last byte written."""
         return self.start + self.wrote
 
     @property

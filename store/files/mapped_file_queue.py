@@ -119,7 +119,7 @@ class MappedFileQueue:
 
     @property
     def max_offset(self) -> int:
-        """One past the last byte written; 0 without files."""
+        """The offset behind the last byte written; 0 without files."""
         return self.files[-1].max_offset if self.files else 0
 
     def find(self, offset: int) -> MappedFile | None:

@@ -52,7 +52,7 @@ def _one_by_one(work: Callable[[T], None], items: Sequence[T]) -> None:
 
 
 def outcome(work: Callable[[], None]) -> BaseException | None:
-    """Do the work; returns its error, or None. Who is told of it raises what no disk can cause."""
+    """Do the work; returns its error, or None. The caller raises what no disk can cause."""
     try:
         work()
     except BaseException as error:

@@ -2,7 +2,7 @@
 
 Producers wait here for `flushed`; everything appended while one sync runs shares the next one. The
 first failed sync is final for the run: the kernel drops what it could not write, so a second try
-would succeed falsely. What a failure means to clients is decided elsewhere.
+would succeed falsely. The meaning of a failure for clients is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LogFlush:
         self._plan_now_ms = 0
         self._plan_bytes = 0
         self._thread_took_s = 0.0
-        """What the last sync of the thread took."""
+        """The time that the last sync of the thread took."""
         self._clients_wait_to = 0
         """The end of the log that a client waits for. A sync beyond it is not made in the loop:
         nobody would be answered sooner."""
@@ -179,7 +179,7 @@ class LogFlush:
         )
 
     def _begin(self) -> SyncPlan | None:
-        """What the next sync covers; None when none may begin, or there is nothing to sync."""
+        """The plan of the next sync; None when none may begin, or there is nothing to sync."""
         if self._plan is not None or self.failure is not None or not self._thread.running:
             return None
         if self._log.flushed == self._log.max_offset:
@@ -337,7 +337,7 @@ class LogFlush:
 
     def _fail(self, failure: BaseException) -> None:
         if not isinstance(failure, OSError):
-            # It stays, so that all others that wait for the disk end with it, too.
+            # The error stays, so that all others that wait for the disk end with it, too.
             raise failure
         self._failed_sync = None
         self.failure = failure

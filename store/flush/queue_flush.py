@@ -93,7 +93,7 @@ class QueueFlush:
     async def run(self) -> None:
         """A round per interval, a thorough one per thorough interval; until cancelled.
 
-        What a round wrote says how far the next one is: see `WRITES_PER_SECOND`.
+        The amount that a round wrote says how far the next round is: see `WRITES_PER_SECOND`.
         """
         thorough_at = self._clock.monotonic()
         while True:

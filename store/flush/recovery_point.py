@@ -2,7 +2,8 @@
 
 The checkpoint is written once a minute and has times, because other brokers read it; this file has
 physical offsets and is ours alone. It has two slots, written in turn, each with a CRC: a write that
-a power cut tears damages the older slot, not both. What it says was synced before it is written.
+a power cut tears damages the older slot, not both. Bytes that the point calls synced were synced
+before it is written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FILE_BYTES = SLOTS_AT[-1] + SLOT_BYTES
 
 
 class RecoveryPoint(msgspec.Struct, frozen=True):
-    """What was true when it was written. Valid only for its `owner`."""
+    """The state of log and queues when the point was written. Valid only for its `owner`."""
 
     number: int
     """The slot with the larger number is valid."""

@@ -1,1 +1,1 @@
-"""What the bytes on disk mean. Pure, and shared with the SDK."""
+"""The meaning of the bytes on disk. Pure, and shared with the SDK."""

@@ -1,8 +1,9 @@
 """A batch body → its messages, column by column; columns → records side by side, and their units.
 
-What messages have in common is encoded once, and a step of the work is one call for all of them:
-most batches have messages of one shape, which `struct` reads and writes without a loop of ours.
-Pure: values in, bytes out. Source: remoting §4.6, store format §1.2, §1.3 (MessageExtEncoder).
+Fields that messages have in common are encoded once, and a step of the work is one call for all of
+them: most batches have messages of one shape, which `struct` reads and writes without a loop of
+ours. Pure: values in, bytes out. Source: remoting §4.6, store format §1.2, §1.3
+(MessageExtEncoder).
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def _each(raw: bytes, at: int, most: int) -> tuple[BatchItems, int]:
 
 
 class CommonFields(NamedTuple):
-    """What the records of a run have in common in any case, as it stands in them."""
+    """The fields that the records of a run have in common in any case, as they stand in them."""
 
     magic: bytes
     queue_id: bytes

@@ -48,7 +48,7 @@ class StoredMessage(NamedTuple):
     born: bytes
     """The bytes of its sysFlag, born timestamp and born host."""
     kept: bytes
-    """Those of its store host, how often it was consumed again, the offset of its transaction."""
+    """The bytes of its store host, the number of its tries, the offset of its transaction."""
     topic: str
     body: bytes | memoryview
     properties: bytes

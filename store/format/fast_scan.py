@@ -43,7 +43,9 @@ class FilledQueue(Protocol):
 
 
 def queue_key(topic: str, queue_id: int) -> tuple[bytes, int]:
-    """What a record says of its queue: the topic with its length in front, and the queue id."""
+    """The bytes by which a record names its queue: the topic with its length in front, and the
+    queue id.
+    """
     raw = topic.encode()
     # A longer one is in no V1 record, so its queue would never be found.
     return bytes((min(len(raw), TOPIC_BYTES_MAX_V1 + 1),)) + raw, queue_id

@@ -1,4 +1,4 @@
-"""What the log has where no whole record is: one vocabulary for all readers.
+"""Faults of the log, where no whole record is: one vocabulary for all readers.
 
 `record.parse` returns a `NoRecord`, `walk.fault_at` the same in words. Recovery, dispatch, the
 index, the tools and Spark's readers decide by `kind`; reports of `aerobee store` and Spark show it.
@@ -15,7 +15,7 @@ BAD_MAGIC: Final = "badMagic"
 BAD_SIZE: Final = "badSize"
 """Less than a record has, or more than is left."""
 WRONG_OFFSET: Final = "wrongOffset"
-"""It has another physical offset: a record from elsewhere."""
+"""A record with another physical offset, from elsewhere."""
 BAD_LENGTHS: Final = "badLengths"
 """The parts do not add up to the size, or the topic is invalid."""
 CRC: Final = "crc"
@@ -61,7 +61,7 @@ class NoRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fault(NamedTuple):
-    """What is wrong at a physical offset; `detail` in words."""
+    """The fault at a physical offset; `detail` in words."""
 
     kind: str
     physical_offset: int

@@ -25,20 +25,20 @@ OFFSET_MAX: Final = (1 << 63) - 1
 
 
 NEVER_COUNTS = -(1 << 40)
-"""What a shadow reports once it gets the log: no master takes it for an acknowledgement, and by the
-difference to the end of the log it is never in sync.
+"""The offset that a shadow reports once it gets the log: no master takes it for an acknowledgement,
+and by the difference to the end of the log it is never in sync.
 """
 
 
 class FrameHead(NamedTuple):
-    """What a frame begins with: where its bytes belong, and how many there are."""
+    """The head of a frame: where its bytes belong, and how many there are."""
 
     physical_offset: i64
     size: i32
 
 
 class Report(NamedTuple):
-    """What a slave sends, and all that it ever sends: the end of its log."""
+    """The report of a slave, and all that it ever sends: the end of its log."""
 
     max_offset: i64
 

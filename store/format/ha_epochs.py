@@ -32,7 +32,7 @@ EPOCHS_MAX: Final = 10_000
 
 
 class HandshakeHead(NamedTuple):
-    """What a master begins with; its epochs follow."""
+    """The first bytes of a master; its epochs follow."""
 
     state: i32
     body_size: i32
@@ -49,7 +49,7 @@ class EpochRow(NamedTuple):
 
 
 class HelloFields(NamedTuple):
-    """What a slave begins with."""
+    """The first bytes of a slave."""
 
     state: i32
     from_last_segment: i16
@@ -58,14 +58,14 @@ class HelloFields(NamedTuple):
 
 
 class ReportFields(NamedTuple):
-    """What a slave sends then."""
+    """The reports of a slave behind these."""
 
     state: i32
     max_offset: i64
 
 
 class DataHead(NamedTuple):
-    """What is in front of the bytes of the log."""
+    """The head in front of the bytes of the log."""
 
     state: i32
     size: i32
@@ -93,7 +93,7 @@ class Hello(NamedTuple):
     from_last_segment: bool = False
     """An empty slave is to begin with the master's last segment, and not with its first byte."""
     learner: bool = False
-    """It is never to be in the sync set."""
+    """The member is never to be in the sync set."""
 
 
 class Greeting(NamedTuple):

@@ -81,7 +81,7 @@ def file_bytes(slots: int, entries: int) -> int:
 
 
 def index_key(topic: str, key: str) -> str:
-    """What is hashed for a key of a message."""
+    """The text that is hashed for a key of a message."""
     return f"{topic}#{key}"
 
 
@@ -112,7 +112,7 @@ _OWN_TOPICS: Final = (WHEEL_TOPIC, REVIVE_LOG_PREFIX)
 
 
 def keys_of(properties: bytes) -> list[bytes]:
-    """What a message is found by: its UNIQ_KEY, then the pieces of its KEYS. Hot."""
+    """The keys by which a message is found: its UNIQ_KEY, then the pieces of its KEYS. Hot."""
     unique = _value(properties, _UNIQUE)
     keys = [unique] if unique else []
     if _KEYS in properties:
@@ -141,8 +141,9 @@ _ID: Final = Struct("20s3s3s3s3sB")
 """A client's message id, 32 letters, and what stands behind it."""
 _id_at = _ID.unpack_from
 _ID_BYTES: Final = 32
-"""It is hashed in five pieces: 20 letters, and the other 12 by threes. Digits have 4,096 threes at
-most, so mostly all five have come before."""
+"""An id is hashed in five pieces: 20 letters, and the other 12 by threes. Digits have 4,096 threes
+at most, so mostly all five have come before.
+"""
 _END: Final = Struct("3s3s3s3s")
 _END_BYTES: Final = 12
 _SHIFT: Final = 31**3

@@ -73,7 +73,7 @@ class Layout(Generic[Row]):
     def pick(self, *names: str) -> Callable[[Buffer, int], tuple[Any, ...]]:
         """Reads only these fields, in their order in the layout; the others cost nothing.
 
-        What is behind the last of them need not be in the buffer.
+        The bytes behind the last of them need not be in the buffer.
         """
         codes, end = ">", 0
         for name, code in self.codes.items():

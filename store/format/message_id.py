@@ -51,7 +51,9 @@ def uniq_id(address: bytes, process_id: int, salt: int, month_ms: int, counter: 
 
 
 class UniqId(NamedTuple):
-    """What a UNIQ_KEY says: packed address, the low 16 bits of the process id, ms of the month."""
+    """The content of a UNIQ_KEY: packed address, the low 16 bits of the process id, ms of the
+    month.
+    """
 
     address: bytes
     process_id: int

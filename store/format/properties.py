@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROPERTIES_BYTES_MAX: Final = 32_767
-"""What the signed 16-bit length field of a record can say."""
+"""The greatest length that the signed 16-bit field of a record can have."""
 _IS: Final = "\x01"
 _END: Final = "\x02"
 _END_BYTE: Final = 2
@@ -72,7 +72,7 @@ def value_of(properties: bytes, name: bytes) -> str | None:
     end = properties.find(b"\x02", at)
     value = properties[at:] if end < 0 else properties[at:end]
     if not value:
-        # It does not count, so an earlier one of the same name may.
+        # An empty value does not count, so an earlier one of the same name may.
         match = _last_filled(name).match(properties)
         if match is None:
             return None

@@ -45,7 +45,7 @@ _IPV6_BYTES = HEADS[BORN_HOST_IPV6].size - HEAD.size
 """So much longer is a head for each host with IPv6."""
 _LENGTH_BYTES = HEAD.size - HEAD.offset["body_length"]
 _REST_MIN = LENGTH8.size + LENGTH16.size
-"""What is behind every body at least."""
+"""The least size of the fields behind a body."""
 
 
 class Heads(NamedTuple):

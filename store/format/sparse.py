@@ -58,7 +58,7 @@ def data_ranges(
 
 
 def used_end(file: SparseFile, begin: int, end: int) -> int:
-    """One past the last byte of [begin, end) that is not zero; `begin` without one.
+    """The offset behind the last byte of [begin, end) that is not zero; `begin` without one.
 
     Raises: OSError.
     """

@@ -52,7 +52,7 @@ SEARCHES: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
 
 class FilterText(NamedTuple):
-    """What a filter says."""
+    """The text of a filter."""
 
     root: Node
     names: dict[str, int]
@@ -135,7 +135,7 @@ class Parser:
         return left
 
     def between(self, operand: Node, negated: bool) -> Node:
-        """What follows BETWEEN."""
+        """The part behind BETWEEN."""
         low = self.unary()
         self.expect("AND")
         high = self.unary()
@@ -144,7 +144,7 @@ class Parser:
         return Between(comparable(operand), comparable(low), comparable(high), negated)
 
     def in_list(self, operand: Node, negated: bool) -> Node:
-        """What follows IN."""
+        """The part behind IN."""
         self.expect("(")
         texts = [self.text()]
         while self.expect(",", ")").text == ",":

@@ -19,7 +19,7 @@ class SqlInvalid(ValueError):
 
 
 class Kind(Enum):
-    """What a token is; keywords and signs are told apart by their text."""
+    """The kind of a token; keywords and signs are told apart by their text."""
 
     KEYWORD = auto()
     NAME = auto()

@@ -7,7 +7,9 @@ from typing import NamedTuple, TypeAlias
 
 
 class NumberType(Enum):
-    """What a text is read as before it is compared with a number: as the number was written."""
+    """The type as which a text is read before it is compared with a number: as the number was
+    written.
+    """
 
     INT = auto()
     LONG = auto()
@@ -78,7 +80,7 @@ class Equal(NamedTuple):
 
 
 class Order(NamedTuple):
-    """One of `<`, `<=`, `>`, `>=`."""
+    """A comparison with `<`, `<=`, `>` or `>=`."""
 
     sign: str
     left: Node
@@ -120,7 +122,7 @@ class Search(NamedTuple):
 
 Constant: TypeAlias = Number | Text | Boolean
 Operand: TypeAlias = Property | Number | Negate
-"""What can be put in order."""
+"""An operand that can be put in order."""
 Node: TypeAlias = (
     Property
     | Text

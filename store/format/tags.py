@@ -80,7 +80,7 @@ def hash_of(code: int) -> int | None:
 
 
 class TagFilter:
-    """What a subscription expression lets through, by tags code.
+    """The messages that a subscription expression lets through, by tags code.
 
     `codes` is None for everything. Equal hashes of different tags pass: the client compares
     strings.

@@ -92,7 +92,7 @@ def blank_of(remaining: int) -> bytes:
 def slot_time(out_ms: int, now_ms: int, window_ms: int, precision_ms: int) -> tuple[int, int]:
     """Where a timer goes: the time of its slot in ms and the bits of its unit.
 
-    One that is at least a window away is put in again before it is due, and soon enough to be
+    A timer that is at least a window away is put in again before it is due, and soon enough to be
     there in time. `now_ms` is a multiple of the precision. Source: semantics §9.4.
     """
     rest_ms = out_ms - now_ms - window_ms

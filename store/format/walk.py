@@ -182,7 +182,7 @@ def claimed_size(data: Buffer, at: int, physical_offset: int, segment_end: int) 
 
 
 def fault_at(data: Buffer, at: int, physical_offset: int, segment_end: int | None = None) -> Fault:
-    """What is wrong with the bytes at a physical offset: the first that holds of the kinds.
+    """The fault of the bytes at a physical offset: the first of the kinds that holds.
 
     For reports and rare decisions. The record lies in `data` as far as the file has it; without
     `segment_end` the segment ends with `data`. The kind is END where a whole record is.

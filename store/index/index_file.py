@@ -1,8 +1,8 @@
 """One index file: any number of readers, one writer.
 
-Keys in as hashes, physical offsets of candidates out. What is being built is in memory until
-`write`: the slots, because their pages are accessed at random and a page on disk would block the
-loop; and the entries that are not in the file yet. A file is thus behind its builder, and
+Keys in as hashes, physical offsets of candidates out. The part that is being built is in memory
+until `write`: the slots, because their pages are accessed at random and a page on disk would block
+the loop; and the entries that are not in the file yet. A file is thus behind its builder, and
 consistent only after a `write`: after a crash it counts only if it is full and the checkpoint
 covers it. Threads may search while another writes: entries come first, then the head, then the
 slots, so no slot leads behind the head. Source: store format §1.4 (IndexFile).
@@ -196,7 +196,7 @@ class IndexBuilder:
         """Replaced in one step."""
         self._slots = memoryview(file.disk.memory(file.shape.slots * INDEX_SLOT.size)).cast("i")
         self._dirty = bytearray((file.shape.slots + _HEAD_SLOTS) // _BLOCK + 1)
-        """One per block: whether it differs from the file."""
+        """A flag per block: whether it differs from the file."""
 
     @classmethod
     def create(cls, file: IndexFile) -> IndexBuilder:

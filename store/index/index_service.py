@@ -400,7 +400,8 @@ class IndexService:
                 break
         else:
             stop = walk.stop
-            # What is no record was reported by dispatch. Without data the segment was deleted.
+            # Bytes that are no record were reported by dispatch. Without data the segment was
+            # deleted.
             if data and (stop.kind not in (END, MORE) or end == begin):
                 end = min(resumes_at(stop, readable_end, file.end), until)
         self._keys_end = end

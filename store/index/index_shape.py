@@ -2,8 +2,8 @@
 
 Nothing in the file says so, and the settings may have changed since it was made. But the head
 counts the entries, the newest of them is the last thing in the file that is not zero, and from
-there on each takes 20 bytes up to the end. What that comes to is believed only if the first and
-the newest entry, and the slots of both, stand where it puts them.
+there on each takes 20 bytes up to the end. The computed shape is believed only if the first and the
+newest entry, and the slots of both, stand where it puts them.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Indexes:
         last = self.last
         if last is None:
             return 0
-        # What was stored before the last file begins is in those before it.
+        # Messages that were stored before the last file begins are in the files before it.
         return min(vouched_ms, max(self.durable_timestamp, last.head.begin_timestamp - 1))
 
     def _found(self) -> Iterator[IndexFile]:
@@ -190,7 +190,7 @@ class Indexes:
         try:
             await self._disk.in_thread(self.remove, expired)
         except OSError as error:
-            # What keeps its name is found by the next start, and goes with the next file.
+            # A file that keeps its name is found by the next start, and goes with the next file.
             log.warning("index.delete_failed", path=str(expired[0].path), error=str(error))
             return
         for file in expired:

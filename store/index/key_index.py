@@ -110,7 +110,9 @@ class KeyIndex:
             )
 
     def result(self, search: KeySearch) -> QueryResult:
-        """What a search has found, and how far the index has come; reports damage, once."""
+        """The messages that a search has found, and how far the index has come; reports damage,
+        once.
+        """
         damaged, search.damaged = search.damaged, []
         for record in damaged:
             self._report(record)

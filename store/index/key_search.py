@@ -1,6 +1,6 @@
 """One query by key, in steps: the index has candidates, the log decides.
 
-Hashes collide, and entries outlive messages. What bounds a query is what was looked at, whatever
+Hashes collide, and entries outlive messages. A query is bounded by what it has looked at, whatever
 was found: entries of the index, records, and bytes of records. Source: store format §7.3
 (DefaultMessageStore.queryMessage).
 """
@@ -37,7 +37,7 @@ STEP_BYTES: Final = 1 << 20
 
 
 class Question(NamedTuple):
-    """What is looked for. Times in ms."""
+    """The question of a query. Times in ms."""
 
     topic: str
     key: str

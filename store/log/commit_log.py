@@ -48,7 +48,7 @@ FIRST_LOOK_BYTES = 4_096
 
 
 class SyncPlan(NamedTuple):
-    """What one sync covers: made and completed in the loop, synced there or in a thread."""
+    """The range of one sync: made and completed in the loop, synced there or in a thread."""
 
     files: tuple[tuple[MappedFile, int], ...]
     """Segments in order, each with its `wrote` when the plan was made."""
@@ -86,9 +86,9 @@ class CommitLog:
         self.tail: MappedFile | None = None
         """The segment that takes appends, mapped for writing; None until the first is needed."""
         self.max_offset = 0
-        """One past the last byte: where the next record goes, unless it must roll."""
+        """The offset behind the last byte: where the next record goes, unless it must roll."""
         self._filled = 0
-        """One past the last byte of `fill`."""
+        """The offset behind the last byte of `fill`."""
         self.flushed = 0
         """Everything before this byte is on disk."""
         self.last_store_timestamp = 0
@@ -114,7 +114,7 @@ class CommitLog:
 
     @property
     def room_ends(self) -> int:
-        """One past the last byte that records can have in the last segment; 0 without one."""
+        """The offset behind the last byte for records in the last segment; 0 without one."""
         tail = self.tail
         return 0 if tail is None else tail.end - BLANK_BYTES
 

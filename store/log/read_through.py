@@ -61,7 +61,7 @@ class LogReadThrough:
         self.position = 0
         """The present pass has read the log up to there."""
         self.end = 0
-        """It ends there."""
+        """The end of the present pass."""
         self.passes = 0
         """So many have come to their end."""
         self.damage: LogDamage | None = None

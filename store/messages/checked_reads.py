@@ -198,7 +198,7 @@ def _doubt(record: memoryview, physical_offset: int, header: RecordHeader | NoRe
 
 
 def damage_of(record: bytes | memoryview, physical_offset: int) -> Damage | None:
-    """What is wrong with the body of a whole record; None: nothing."""
+    """The damage to the body of a whole record; None: nothing."""
     if isinstance(parse(record, 0, physical_offset, crc=True), RecordHeader):
         return None
     reason = fault_at(record, 0, physical_offset).detail

@@ -70,7 +70,7 @@ class ColdReads:
         self.limiter = trio.CapacityLimiter(COLD_READ_THREADS)
         """Bounds the threads that read at a time."""
         self._known = _NONE
-        """What the threads have read for the present call."""
+        """The pieces that the threads have read for the present call."""
         self.waits = True
         """Whether a read may block: the loop does not serve yet."""
 

@@ -104,7 +104,7 @@ class QueueReader:
 
     @property
     def _mapped_begin(self) -> int:
-        """What is written from this physical offset on is read through the mapping."""
+        """Bytes from this physical offset on are read through the mapping."""
         return max(self._log.mapped_from, self._log.max_offset - self.mapped_bytes)
 
     def _is_mapped(self, physical_offset: int) -> bool:

@@ -153,7 +153,9 @@ class ConsumeQueue(QueueUnits):
         self.named = True
 
     def take_extent(self) -> TakeExtent | None:
-        """What a thread needs to take its extent; None unless one file has all of it, and room."""
+        """The values that a thread needs to take its extent; None unless one file has all of it,
+        and room.
+        """
         end = self.end_offset * UNIT_SIZE
         if not self.synced == self.written == end or len(self._paths) != 1:
             return None
@@ -166,7 +168,7 @@ class ConsumeQueue(QueueUnits):
     # ── While running: the search and the removal of files are for a thread ──
 
     def unit_search(self) -> UnitSearch:
-        """What a thread needs to search the written units."""
+        """The values that a thread needs to search the written units."""
         high = max(self.min_offset, self.written // UNIT_SIZE)
         queue = Queue(
             self.topic, self.queue_id, str(self.directory), self.file_size, tuple(self._paths)

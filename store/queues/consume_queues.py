@@ -270,7 +270,7 @@ class ConsumeQueues:
             self._disk.create(write.path, self.file_size, units, sync=True).close()
 
     def unsynced_of(self, queues: Iterable[ConsumeQueue]) -> UnsyncedFiles:
-        """What a sync of these queues has to reach."""
+        """The files that a sync of these queues has to reach."""
         files: list[Path] = []
         directories: dict[Path, None] = {}
         for queue in queues:

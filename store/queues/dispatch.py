@@ -381,7 +381,7 @@ class Dispatcher:
         self._hand_over(self.dispatched + header.size)
 
     def _request_of(self, header: RecordHeader, physical_offset: int) -> DispatchRequest | None:
-        """What dispatch needs of a record that is in the log; None when no queue can have it. Hot.
+        """The request for a record that is in the log; None when no queue can have it. Hot.
 
         Its queue counts it: nobody has counted a record that came from a master.
         """

@@ -1,4 +1,4 @@
-"""What dispatch is told of a record, or of a run of records that were appended at once."""
+"""The requests to dispatch: a record, or a run of records that were appended at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Run(NamedTuple):
 
 
 class DispatchRequest(msgspec.Struct, gc=False):
-    """What dispatch and its followers know of one record, or of a run of them.
+    """The facts about a record, or a run of them, that dispatch and its followers need.
 
     A run has neither a tags code nor properties of its own, and the size of all of it.
     """

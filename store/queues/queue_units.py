@@ -73,7 +73,7 @@ class QueueUnits(QueueFiles):
         self.queue_id = queue_id
         self.min_offset = 0
         self.end_offset = 0
-        """One past the last unit: the queue's max offset."""
+        """The byte behind the last unit: the queue's max offset."""
         self.next_offset = 0
         """The queue offset the next message gets; beyond `end_offset` while dispatch is behind."""
         self.max_physical_offset = -1
@@ -257,7 +257,7 @@ class QueueUnits(QueueFiles):
         """Find the ends after a crash, knowing what was safe; reads only the rest.
 
         Units of messages before byte `synced` of the log are on disk, those before `written` are in
-        the files; both are trusted. What comes behind is removed, and what is in between is read
+        the files; both are trusted. Units behind these are removed, and units in between are read
         and will be written and synced again. Raises: OSError.
         """
         if self.extent is not None and not self.begins_before(min_physical_offset):

@@ -1,7 +1,7 @@
 """Searches the files of a consume queue in a thread, while the loop adds units.
 
-What the loop knows of a queue is copied when the search begins; files are opened here, so that none
-is closed under the thread.
+The state of a queue is copied when the search begins; files are opened here, so that none is closed
+under the thread.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Cuts the end off a log, for a copy that has other messages there than its master.
 
 In: a directory that is locked and not loaded, and the physical offset at which the log is to end.
-What is cut stays readable in a directory below it. The steps, each on disk before the next begins:
-the segments are copied; `cut.json` says that the log ends there; then the bytes go. A kill in front
-of `cut.json` leaves the log as it was, and one behind it a log that the next start ends, before it
-reads anything. So a tail is there or gone, and nothing is appended to a log that may get it back.
-Queues, index and timers are built again by the start that follows, as after a crash.
+Bytes that are cut stay readable in a directory below it. The steps, each on disk before the next
+begins: the segments are copied; `cut.json` says that the log ends there; then the bytes go. A kill
+in front of `cut.json` leaves the log as it was, and one behind it a log that the next start ends,
+before it reads anything. So a tail is there or gone, and nothing is appended to a log that may get
+it back. Queues, index and timers are built again by the start that follows, as after a crash.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 def look(disk: Disk, log_directory: Path, offset: int) -> Cut:
-    """What a cut at this offset would take, with no `kept_in`. Reads only.
+    """The loss by a cut at this offset, with no `kept_in`. Reads only.
 
     Raises: StoreUnusable where the log cannot end there, StoreDamaged, OSError.
     """
@@ -230,7 +230,7 @@ def _loaded(disk: Disk, log_directory: Path) -> CommitLog:
 
 
 def _behind(log: CommitLog, offset: int) -> Cut:
-    """What is behind the offset. Raises: StoreUnusable, StoreDamaged, OSError."""
+    """The records behind the offset. Raises: StoreUnusable, StoreDamaged, OSError."""
     begin = log.min_offset
     if not begin < offset < log.max_offset:
         raise StoreUnusable(

@@ -59,7 +59,7 @@ def refuse_holes(log: CommitLog) -> None:
 def warn_of_begin(log: CommitLog, stop: LastStop) -> None:
     """Say that the oldest segments are gone since the last stop, where no other broker was since.
 
-    Who needs room may remove them, so that it is no reason to refuse a start.
+    An operator who needs room may remove them, so that it is no reason to refuse a start.
     """
     if stop.log_begin < log.min_offset:
         _log.warning(

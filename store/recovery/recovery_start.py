@@ -76,7 +76,7 @@ def led_behind(queues: ConsumeQueues, end_offset: int) -> list[int]:
 
 
 class LastRun(NamedTuple):
-    """What the last run has recorded, and whether only that run was killed."""
+    """The record of the last run, and whether only that run was killed."""
 
     point: RecoveryPoint
     killed: bool

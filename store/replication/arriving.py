@@ -1,4 +1,5 @@
-"""What a slave may append of the frames that it gets: only records that belong where they come.
+"""The check of a master's frames by a slave: only records that belong where they come may be
+appended.
 
 Pure: frames in, whole records and the ends of segments out. Frames that come together are taken as
 one, and a record is parsed once: its header goes on to dispatch. A frame may cut a record anywhere;
@@ -41,7 +42,7 @@ class Records(NamedTuple):
     store_timestamp: int
     """The latest of them, in ms."""
     headers: list[RecordHeader]
-    """One of each."""
+    """A header for each record."""
 
 
 class QueueBegin(NamedTuple):
@@ -92,10 +93,10 @@ class Arriving:
         """Bytes that the segment lacks whose blank has come."""
 
     def take(self, frames: Iterable[Frame | Epoch]) -> Iterator[Step]:
-        """What may be done with frames that came together; the iterator must be exhausted.
+        """The steps for frames that came together; the iterator must be exhausted.
 
-        What comes before the first wrong byte has been given when this raises. Raises:
-        FrameMisplaced, ReplicaBytesWrong, and the errors of `frames`.
+        Steps before the first wrong byte have been given when this raises. Raises: FrameMisplaced,
+        ReplicaBytesWrong, and the errors of `frames`.
         """
         wrong: FrameIllegal | FrameMisplaced | None = None
         try:
@@ -160,7 +161,7 @@ class Arriving:
             )
 
     def _records(self) -> Iterator[Step]:
-        """What the pending bytes are, once there are enough. Hot."""
+        """The steps of the pending bytes, once there are enough. Hot."""
         base, until = self.end, self.expected
         if self._unfilled or until - base <= 0 or until - base < self._needed:
             return

@@ -1,4 +1,4 @@
-"""What a broker knows of its group in failover mode, as far as the log is concerned.
+"""The state of a broker's group in failover mode, as far as the log is concerned.
 
 Pure. The owner says who is a member, who leads since which epoch, and what is confirmed; here stand
 the epochs of the log, and what follows from those of a master. Source: store format §8
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from aerobee.store.format.ha_epochs import Greeting
 
 NO_EPOCH = 0
-"""What a log without epochs has for its last one; the first master has 1."""
+"""The last epoch of a log without epochs; the first master has 1."""
 
 
 class Verdict(StrEnum):
-    """What a slave does about a master that has named its epochs."""
+    """The decision of a slave about a master that has named its epochs."""
 
     FOLLOW = "follow"
     """Its own log is the begin of the master's."""

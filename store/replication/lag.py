@@ -14,7 +14,7 @@ class Lag:
 
     def __init__(self, now: float) -> None:
         self._had_all_at = now
-        """It had at this moment everything that was in the log then; at first, when it came."""
+        """At this moment the slave had everything that was in the log; at first, when it came."""
         self._asked_at, self._asked_end = now, 0
         """The moment of its last report, and the end of the log then."""
 

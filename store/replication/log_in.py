@@ -1,8 +1,8 @@
 """Takes the log of a master into this one: over a connection that somebody else has made.
 
-What may be appended is for `arriving`; here it is appended, and reported. Nothing behind a wrong
-byte is taken, and the log stays as it was in front of it. Under SYNC_FLUSH only what is on disk is
-reported: then a master that waits for this slave waits for two disks.
+The decision what may be appended is made in `arriving`; here it is appended, and reported. Nothing
+behind a wrong byte is taken, and the log stays as it was in front of it. Under SYNC_FLUSH only what
+is on disk is reported: then a master that waits for this slave waits for two disks.
 Source: store format §8 (DefaultHAClient).
 """
 
@@ -86,8 +86,9 @@ class LogIn:
         """Whether no master may count this copy: it reports where to begin, and then nothing that
         is an acknowledgement."""
         self.master_offset = 0
-        """One past the last byte that the master has sent or announced, whether it is here or
-        not."""
+        """The offset behind the last byte that the master has sent or announced, whether it is here
+        or not.
+        """
         self.heard_at = float("-inf")
         """When the master was heard last, by the loop's clock."""
         self._wanted = trio.Event()
@@ -117,7 +118,7 @@ class LogIn:
         """
         log_ = self._log
         empty = not log_.queue.files
-        # What is not on disk yet was reported before, or would be at once.
+        # Bytes that are not on disk yet were reported before, or would be at once.
         await self._flush.reach(log_.max_offset)
         arriving = Arriving(log_.max_offset, log_.segment_bytes, empty=empty)
         wire = self.wire.slave_end()
@@ -134,7 +135,7 @@ class LogIn:
                     reason = refused
                 nursery.cancel_scope.cancel()
         finally:
-            # It comes again, and a start would find more than the log has.
+            # The filled part comes again, and a start would find more than the log has.
             log_.take_back_fill()
         if isinstance(reason, ReplicationRefused):
             raise reason

@@ -1,8 +1,9 @@
 """Sends the log to slaves: one connection each, which somebody else has accepted.
 
-What is sent when is for `transfer`; here are the two tasks of a connection. A slave that does not
-read costs its socket and one piece, one that is silent is left. Under SYNC_FLUSH nothing is sent
-that is not on disk: no power cut makes a slave have what its master has lost.
+The decision what is sent when is made in `transfer`; here are the two tasks of a connection. A
+slave that does not read costs its socket and one piece, one that is silent is left. Under
+SYNC_FLUSH nothing is sent that is not on disk: no power cut makes a slave have what its master has
+lost.
 Source: store format §8 (DefaultHAConnection).
 """
 
@@ -95,7 +96,7 @@ class LogOut:
         """Called with each report of a slave, also with one that says nothing new."""
 
     def opened(self) -> None:
-        """Whatever is in the log now slaves can have got, and nothing behind its end."""
+        """Slaves can have got all that is in the log now, and nothing behind its end."""
         self._offered = self._log.max_offset
 
     def close(self) -> None:

@@ -2,8 +2,9 @@
 
 A log that is copied anew has epochs from its first byte on, so a mark says that it is not whole.
 
-What is decided is for `group`; here it is made durable, always before bytes or reports follow from
-it. A log that must be cut is cut by the next start: the store runs, and readers have its segments.
+Decisions are made in `group`; here they are made durable, always before bytes or reports follow
+from them. A log that must be cut is cut by the next start: the store runs, and readers have its
+segments.
 """
 
 from __future__ import annotations

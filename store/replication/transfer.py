@@ -1,4 +1,4 @@
-"""What a master sends to one slave, and what it believes of the slave's reports.
+"""The frames that a master sends to one slave, and its trust in the slave's reports.
 
 Pure: reports and the ends of the log in, decisions out. Source: store format §8
 (DefaultHAConnection).
@@ -14,13 +14,13 @@ class Standing(StrEnum):
     """How the log of a slave stands to the master's."""
 
     SILENT = "silent"
-    """It has not reported yet."""
+    """The slave has not reported yet."""
     FOLLOWS = "follows"
-    """It gets the log from its own end on."""
+    """The slave gets the log from its own end on."""
     AHEAD = "ahead"
-    """It has bytes that the master never had, or has lost: nothing may be appended to them."""
+    """The slave has bytes that the master never had, or has lost: nothing may follow them."""
     DELETED = "deleted"
-    """It asks for bytes that the master has deleted, or that no log can have."""
+    """The slave asks for bytes that the master has deleted, or that no log can have."""
 
 
 class LogSpan(NamedTuple):
@@ -29,13 +29,13 @@ class LogSpan(NamedTuple):
     begin: int
     """The first byte that still exists."""
     end: int
-    """One past the last byte that may be sent."""
+    """The offset behind the last byte that may be sent."""
     max_offset: int
-    """One past the last byte; behind `end` is what is not on disk yet and has to be."""
+    """The end of the log; bytes behind `end` are not on disk yet and have to be."""
     segment_bytes: int
     known: int
-    """One past the last byte that a slave can have of this log: the end at the start, or what was
-    sent since.
+    """The offset behind the last byte that a slave can have of this log: the end at the start, or
+    of the bytes sent since.
     """
 
 
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One past the last of them."""
+        """The offset behind the last of them."""
         return self.physical_offset + self.size
 
 
@@ -68,7 +68,9 @@ class Transfer:
         """Whether an empty slave starts with the first byte that exists."""
         self.standing = Standing.SILENT
         self.next_offset = 0
-        """What is sent next; of a slave that does not follow, what it has asked for."""
+        """The next byte to be sent; of a slave that does not follow, the byte that it has asked
+        for.
+        """
         self.acknowledged = -1
         """The end of what the slave has; −1 while it does not follow."""
 
@@ -88,7 +90,7 @@ class Transfer:
             return True
         if self.shadow:
             return False
-        # What was not sent cannot have been received, whatever a slave says.
+        # Bytes that were not sent cannot have been received, whatever a slave says.
         if not self.acknowledged < max_offset <= self.next_offset:
             return False
         self.acknowledged = max_offset
@@ -115,7 +117,7 @@ class Transfer:
         self.standing, self.acknowledged = Standing.AHEAD, -1
 
     def piece(self, log: LogSpan, most: int) -> Piece | None:
-        """What is to be sent now, never across the end of a segment; None: nothing. Hot."""
+        """The bytes to be sent now, never across the end of a segment; None: nothing. Hot."""
         at = self.next_offset
         if self.standing is not Standing.FOLLOWS or at >= log.end:
             return None

@@ -27,7 +27,7 @@ class MasterEnd(Protocol):
     """The master's end of a connection."""
 
     hello: Hello | None
-    """What the slave has said of itself; None in a form without it, or as long as it has not."""
+    """The handshake of the slave; None in a form without it, or as long as it has not come."""
 
     def feed(self, data: bytes) -> int | None:
         """The last whole report with these bytes, any i64; None while there is none.
@@ -37,7 +37,7 @@ class MasterEnd(Protocol):
         ...
 
     def opening(self, max_offset: int) -> bytes:
-        """What is sent before anything else, once; empty: nothing, or not yet."""
+        """The bytes to be sent before anything else, once; empty: nothing, or not yet."""
         ...
 
     def frames(self, physical_offset: int, data: memoryview, most: int) -> bytes:
@@ -59,15 +59,16 @@ class SlaveEnd(Protocol):
 
     @property
     def greeting(self) -> Greeting | None:
-        """What the master has said of its log; None in a form without it, or before it has."""
+        """The handshake of the master; None in a form without it, or before it has come."""
         ...
 
     def opening(self) -> bytes:
-        """What is sent before anything else; empty: the log flows at once."""
+        """The bytes to be sent before anything else; empty: the log flows at once."""
         ...
 
     def feed(self, data: bytes | bytearray) -> Iterator[Frame | Epoch]:
-        """What is whole with these bytes, in order: frames, and an epoch ahead of its first one.
+        """The frames that are whole with these bytes, in order, and an epoch ahead of its first
+        one.
 
         The iterator must be exhausted. Raises: FrameIllegal.
         """
@@ -83,7 +84,7 @@ class SlaveEnd(Protocol):
 
 
 class Wire(Protocol):
-    """One of the two forms."""
+    """A form of the connection: there are two."""
 
     def master_end(self) -> MasterEnd:
         """For one connection of a slave."""
@@ -289,7 +290,7 @@ class EpochSlaveEnd:
         self._end = end_of(self._epochs, place, ha.OFFSET_MAX + 1)
 
     def appended(self, end: int) -> bool:
-        """What the master calls confirmed counts as far as the own log has it."""
+        """The end that the master calls confirmed counts as far as the own log has it."""
         before = self._group.confirmed
         self._group.confirm(self._confirmed, end)
         return self._group.confirmed > before

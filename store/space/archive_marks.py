@@ -2,9 +2,9 @@
 
 A mark is one line of JSON that names the segment and its size (`segment`, `bytes`; other members
 are for its writer). It counts for a full segment that exists and is as large as the mark says.
-Invariant: a mark is about bytes that the log has. One beyond the end of the log is of another log,
-or of data lost in a crash; it is removed before other bytes are stored there, or as soon as the
-marks can be read again: the archiving job writes it anew.
+Invariant: a mark is about bytes that the log has. A mark beyond the end of the log is of another
+log, or of data lost in a crash; it is removed before other bytes are stored there, or as soon as
+the marks can be read again: the archiving job writes it anew.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ A jump of the wall clock deletes nothing. `AgeMeter` compares it with the monoto
 check: skipped time did not pass, and does not count towards the age of anything written before the
 jump, for the rest of the run. So a real correction (a machine that boots without a battery for its
 clock) costs nothing but space, and a wrong one costs no message. A step back cancels earlier steps
-forward, so an hour there and back leaves nothing. What was written under a clock that ran ahead
-looks younger and stays longer. Time between two runs cannot be compared with anything: a start that
-finds the newest record older than the tolerance distrusts that gap too, but only for an hour, in
-which an operator can correct the clock, and consumers catch up.
+forward, so an hour there and back leaves nothing. Messages that were written under a clock that ran
+ahead look younger and stay longer. Time between two runs cannot be compared with anything: a start
+that finds the newest record older than the tolerance distrusts that gap too, but only for an hour,
+in which an operator can correct the clock, and consumers catch up.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Deletion(NamedTuple):
     file: LogFile
     reason: Reason
     missed_archive: bool = False
-    """It was kept for its archive until the disk was too full."""
+    """The segment was kept for its archive until the disk was too full."""
 
 
 class _Skip(NamedTuple):
@@ -163,7 +163,7 @@ def plan(
     keep_from: int,
     crowded: bool,
 ) -> list[Deletion]:
-    """What a pass that is due deletes, oldest first, at most `deleteFileBatchMax` segments.
+    """The deletions of a pass that is due, oldest first, at most `deleteFileBatchMax` segments.
 
     `files` begins with the oldest segment; the last one given always stays. `excess_bytes` is what
     the disk holds above its limit, beyond what deleted files give back anyway. Bytes of the log

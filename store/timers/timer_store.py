@@ -381,7 +381,7 @@ class TimerStore:
     def _end_of_units(self, check: TimerCheck, queue_offset_of: Callable[[int], int]) -> int:
         """The end of the units that the check file covers, even if it says less.
 
-        Those of all messages before its queue offset are among them, and would be lost if cut.
+        The units of all messages before its queue offset are among them: a cut would lose them.
         """
         end = max(self.log.begin, min(check.flushed_position, self.log.end))
         end -= end % self.log.queue.file_size % TIMER_UNIT.size

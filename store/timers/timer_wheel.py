@@ -160,9 +160,9 @@ class TimerWheel:
     ) -> bool:
         """Take over the chains from that time on; False without a file that can be believed.
 
-        Those before were delivered, and others leave them in the file. `may_be_unit` says whether
-        a unit can stand there in the timer log, `unit` reads it. Raises: StoreDamaged for a file of
-        another length; OSError.
+        Chains before it were delivered, and other brokers leave them in the file. `may_be_unit`
+        says whether a unit can stand there in the timer log, `unit` reads it. Raises: StoreDamaged
+        for a file of another length; OSError.
         """
         disk = self._disk
         disk.remove(self.path.with_name(temporary_name(self.path.name)), missing_ok=True)
@@ -218,7 +218,7 @@ class TimerWheel:
                 # Empty here, so it is to be empty in the file as soon as its block is written.
                 self._dirty.add(row * SLOT_BYTES // BLOCK_BYTES)
                 continue
-            # What is left of a chain may begin just behind a unit.
+            # The rest of a chain may begin just behind a unit.
             chain = may_be_unit(last) and (may_be_unit(first) or may_be_unit(first - UNIT_BYTES))
             if not (chain and abs(timers) <= _room(first, last)):
                 return False
@@ -244,7 +244,7 @@ class TimerWheel:
         return bool(self._dirty)
 
     def take_dirty(self) -> Pieces:
-        """What changed since the last time, as positions and bytes, copied."""
+        """The blocks changed since the last time, as positions and bytes, copied."""
         blocks = sorted(self._dirty)
         self._dirty.clear()
         pieces: Pieces = []

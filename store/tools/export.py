@@ -35,7 +35,7 @@ BUFFER_BYTES: Final = 8 << 20
 """Lines are written when so much is waiting, over all topics."""
 NAME_MAX: Final = 200
 OTHERS: Final = re.compile(r"[^%|A-Za-z0-9_-]")
-"""What brokers do not take in the name of a topic: there it is damage."""
+"""Signs that brokers do not take in the name of a topic: there they are damage."""
 
 
 class Export(Findings):

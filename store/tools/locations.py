@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
 
 STORE_SIGNS: Final = (COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, f"{CONFIG}/topics.json")
-"""What only a broker makes."""
+"""Files that only a broker makes."""
 MEMBER: Final = re.compile(r"broker-(\d{1,3})", re.ASCII)
 """The directory of one of several brokers."""
 ELSEWHERE: Final = (

@@ -72,7 +72,7 @@ def plan(root: Path, read_json: ReadJson = msgspec.json.decode, *, log: Path | N
     `log` is the directory of the log where it is not in `root`. Raises: StoreRefused, StoreLocked
     in use, OSError.
     """
-    # What a replica of a group has lost it gets from its master, and nobody else.
+    # A replica of a group gets what it has lost from its master, and nobody else.
     refuse_foreign(Disk(), root)
     # Ahead of the long way through the log, and once more behind it.
     with opened(root, Findings(), log) as directory:

@@ -26,7 +26,8 @@ class UserInfo(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True, 
 class PolicyEntryInfo(
     Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True
 ):
-    """What is allowed or denied on one resource: `Topic:orders`, `Group:a*`, `Topic:*` or `*`.
+    """The actions that are allowed or denied on one resource: `Topic:orders`, `Group:a*`, `Topic:*`
+    or `*`.
 
     `source_ips`: addresses and networks (CIDR) for which it counts, none for all.
     """

@@ -2,7 +2,7 @@
 
 Reading uses msgspec where the document is well-formed; else the relaxed reader, with nulls taken as
 absent and numbers and texts converted to each other. Written is compact JSON, sorted by name as in
-Java. What a server reads is bounded, because decoding blocks the event loop.
+Java. The size of a body that a server reads is bounded, because decoding blocks the event loop.
 """
 
 from __future__ import annotations

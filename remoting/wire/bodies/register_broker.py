@@ -1,4 +1,4 @@
-"""What a broker registers about its topics with a name server: REGISTER_BROKER.
+"""The body with which a broker registers its topics with a name server: REGISTER_BROKER.
 
 Plain JSON, or a zlib stream around length-prefixed parts. A 5.x broker that compresses declares the
 opposite, so the first byte decides. Source: nameserver §4.3.
@@ -65,7 +65,7 @@ class RegisterBrokerBody(Body, msgspec.Struct, rename="camel", kw_only=True):
 
     @classmethod
     def of(cls, topics: dict[str, TopicConfig], version: DataVersion) -> RegisterBrokerBody:
-        """What our own broker sends."""
+        """The body of our own broker."""
         return cls(
             wrapper=TopicConfigSerializeWrapper(data_version=version, topic_config_table=topics)
         )

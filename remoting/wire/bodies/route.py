@@ -87,6 +87,6 @@ class BrokerMemberGroup(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class BrokerMemberGroupBody(NullFree, msgspec.Struct, rename="camel", kw_only=True):
-    """What GET_BROKER_MEMBER_GROUP answers."""
+    """The answer to GET_BROKER_MEMBER_GROUP."""
 
     broker_member_group: BrokerMemberGroup

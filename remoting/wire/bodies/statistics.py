@@ -1,4 +1,5 @@
-"""What a broker reports about itself: offsets by queue, connected clients, figures over time.
+"""The bodies in which a broker reports about itself: offsets by queue, connected clients, figures
+over time.
 
 Maps whose keys are queues are written in Java's form, which is not JSON. Source: admin §2.
 """

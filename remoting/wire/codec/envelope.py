@@ -1,4 +1,4 @@
-"""What every header encoding carries, as plain values on their way to or from a Command."""
+"""The fields that every header encoding carries, as plain values from or to a Command."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class QueryDataVersionResponse(Header):
 
 
 class BrokerHeartbeat(Header):
-    """BROKER_HEARTBEAT (904): a broker is alive. What is optional is for controllers."""
+    """BROKER_HEARTBEAT (904): a broker is alive. The optional fields are for controllers."""
 
     code = RequestCode.BROKER_HEARTBEAT
     cluster_name: str

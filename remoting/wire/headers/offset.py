@@ -23,7 +23,7 @@ class QueryConsumerOffset(Header):
 
 
 class QueryConsumerOffsetResponse(OffsetResponse):
-    """What the group stored."""
+    """The offset that the group stored."""
 
 
 class UpdateConsumerOffset(Header):

@@ -104,7 +104,7 @@ class PushReplyMessage(Header):
 
 
 class SendMessageResponse(Header):
-    """What was stored: the answer with SUCCESS and with codes 10, 11, 12.
+    """The place of the stored message: the answer with SUCCESS and with codes 10, 11, 12.
 
     `msg_id` holds the offset ids of a batch joined by commas, `queue_offset` that of its first
     message. Java reads the first three without checking that they are present.
