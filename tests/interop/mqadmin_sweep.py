@@ -263,8 +263,7 @@ def shape(printed: str) -> list[str]:
     """The different lines of a print, in order, with its values taken out."""
     lines = set()
     for line in printed.splitlines():
-        # Logback tells on the first command how it sets itself up.
-        if not line.strip() or "|-" in line or SETTING.fullmatch(line):
+        if not line.strip() or SETTING.fullmatch(line):
             continue
         for value, word in VALUES:
             line = value.sub(word, line)

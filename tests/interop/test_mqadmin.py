@@ -48,6 +48,7 @@ ROW: Final = re.compile(r"^\| ([a-z]\w+) \| ((?:served|refused|asks).*) \|$", re
 HELP: Final = re.compile(r"^   (\w+) ", re.MULTILINE)
 ENDLESS: Final = "served; runs until it is stopped"
 ABOUT_USERS: Final = "served; without authenticationEnabled from the broker's own host only"
+OF_GROUPS: Final = "served in a group with etcd or a controller; else refused"
 REFUSED: Final = {
     "addBroker": "-c $B -b x",
     "exportPopRecord": "-b $B",
@@ -135,8 +136,6 @@ def play_all(scene: Scene, tools: JavaClient, commands: str) -> None:
 def test_the_page_tells_of_every_command_whether_it_is_served(
     scene: Scene, tools: JavaClient
 ) -> None:
-    # Its first words of a process are those of a logger.
-    scene.run(tools, "clusterList")
     [row] = tools.call("mqadmin")
     told = dict(ROW.findall(PAGE.read_text(encoding="utf-8")))
     assert set(told) == set(HELP.findall(row["printed"]))
@@ -148,6 +147,8 @@ def test_the_page_tells_of_every_command_whether_it_is_served(
         "clusterRT",
         "startMonitoring",
     }
+    assert told["getBrokerEpoch"].startswith(OF_GROUPS)
+    assert "only for controllerMode" in scene.run(tools, "getBrokerEpoch -b b1")
     wrong = []
     for name, words in REFUSED.items():
         printed = scene.run(tools, f"{name} {words}")

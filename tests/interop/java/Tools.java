@@ -31,6 +31,8 @@ final class Tools {
     private volatile Thread hurried;
 
     private void run(Line command, Driver.Answer answer) throws Exception {
+        // The logger tells how it sets itself up, once: that is no word of the command.
+        new DefaultMQAdminExt();
         PrintStream before = System.out;
         PrintStream errors = System.err;
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
