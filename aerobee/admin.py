@@ -473,7 +473,7 @@ class ReplicaInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationStatus:
-    """What one broker says of the replication of its log."""
+    """The report of one broker about the replication of its log."""
 
     is_master: bool
     max_offset: int
@@ -574,7 +574,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclEntry:
-    """What a user may do, or may not, on one resource of one broker."""
+    """The actions of a user that are allowed or denied on one resource of one broker."""
 
     broker: str
     user: str

@@ -1,4 +1,5 @@
-"""What the command lines of the benches share: types of their arguments, and how they are stopped.
+"""Functions that the command lines of the benches share: types of their arguments, and how they are
+stopped.
 
 A word that is none of the type is told with exit code 2, before a broker is started or a file of
 results is written. SIGTERM and SIGHUP end a bench as Ctrl-C does: it ends its brokers and load

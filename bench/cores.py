@@ -1,8 +1,8 @@
 """One broker and several of one configuration: `python -m bench.cores`.
 
 Each broker has a load generator of its own (bench/rawload); together they have as many connections
-in both cases. The figures are medians of alternating runs. What the generators need of the same
-cores is told as well: it is what limits the brokers on a small machine.
+in both cases. The figures are medians of alternating runs. The share of the generators is told as
+well: it is what limits the brokers on a small machine.
 """
 
 from __future__ import annotations

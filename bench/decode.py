@@ -1,4 +1,4 @@
-"""What decoding stored records into Arrow batches costs, on one core, without Spark and sockets.
+"""The cost of decoding stored records into Arrow batches, on one core, without Spark and sockets.
 
     python -m bench.decode
 

@@ -1,4 +1,4 @@
-"""What an SQL filter costs: evaluations a second on one core, and compiling.
+"""The cost of an SQL filter: evaluations a second on one core, and compiling.
 
     python -m bench.filters
 

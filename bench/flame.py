@@ -3,8 +3,9 @@
     python -m bench.flame [--only WORDS] [--seconds 6] [--modules 0] [DIRECTORY]
 
 Needs `py-spy` on the PATH (`pip install py-spy`), which looks at the process from outside, 200
-times a second. What is drawn is the thread of the broker's loop while it works, from its task
-upwards: functions and not lines. What has less than half a percent of the samples is left out.
+times a second. The graph shows the thread of the broker's loop while it works, from its task
+upwards: functions and not lines. A function with less than half a percent of the samples is left
+out.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def shares_of(stacks: Counter[tuple[str, ...]]) -> Counter[str]:
 
 
 def boxes(stacks: Counter[tuple[str, ...]]) -> list[Box]:
-    """One for each function above each other one, side by side in the order of their names."""
+    """A box for each function above each other one, side by side in the order of their names."""
     total = stacks.total()
     found: list[Box] = []
     open_boxes: list[tuple[str, int]] = []

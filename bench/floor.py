@@ -1,4 +1,4 @@
-"""What the machine itself allows: what no broker on it, or none in Python, can be faster than.
+"""The bounds of the machine itself: no broker on it, or none in Python, can be faster.
 
     python -m bench.floor [DIRECTORY]
 

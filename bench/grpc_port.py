@@ -1,4 +1,4 @@
-"""What the port of the 5.x clients costs: the CPU of a send, and the memory of a stream.
+"""The cost of the port of the 5.x clients: the CPU of a send, and the memory of a stream.
 
     python -m bench.grpc_port [--runs 3] [--seconds 5] [--streams 1000] [--set key=value]…
 
@@ -48,7 +48,7 @@ SHAPES: Final = ((1, 64), (8, 8), (64, 1))
 """Connections, and calls in flight on each."""
 WARM_UP_S: Final = 2.0
 MARK: Final = b"01" + b"0" * 32
-"""What a message id looks like: each send puts its own in its place."""
+"""A text of the form of a message id: each send puts its own in its place."""
 PREFIX: Final = struct.Struct(">BI")
 STREAM_PATIENCE_S: Final = 60.0
 

@@ -1,4 +1,4 @@
-"""What a unary send over gRPC costs by stage, without sockets and store: where its CPU goes.
+"""The cost of a unary send over gRPC by stage, without sockets and store: where its CPU goes.
 
 `python -m bench.grpc_stages` prints microseconds per send, the best of many short bursts, as the
 machine is shared. 64 sends come together on one connection, as in `bench.grpc_port`.

@@ -61,7 +61,7 @@ class LoadFailed(Exception):
 
 
 class Figures(dict[str, float]):
-    """What one run of a generator printed: `rate` in messages/s, times in ms, `cpu` in µs."""
+    """The figures of one run of a generator: `rate` in messages/s, times in ms, `cpu` in µs."""
 
 
 def build() -> Path:

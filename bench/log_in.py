@@ -1,4 +1,4 @@
-"""What a slave costs the CPU per record, from the receive to its queues and its index.
+"""The CPU of a slave per record, from the receive to its queues and its index.
 
     python -m bench.log_in [--mib 64] [--rounds 5] [--body 1024]
 
@@ -63,7 +63,7 @@ class FullStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """It never does."""
+        """The buffer always takes them."""
         await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:

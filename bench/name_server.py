@@ -1,4 +1,4 @@
-"""What a name server needs for many brokers: CPU and bytes of a registration, of a route, memory.
+"""The cost of many brokers for a name server: CPU and bytes of a registration, of a route, memory.
 
     python -m bench.name_server [--brokers 100] [--topics 1000] [--asked 2000]
 
@@ -52,7 +52,7 @@ def registration(topics: list[str], counter: int) -> bytes:
 
 
 def broker_fields(number: int) -> dict[str, object]:
-    """Who a broker is."""
+    """The fields that name a broker."""
     return {
         "brokerName": f"broker-{number}",
         "brokerAddr": f"10.0.{number // 250}.{number % 250}:10911",

@@ -78,7 +78,7 @@ def measure(
 
 
 def figures(line: str) -> dict[str, float]:
-    """What is named in a line of rawload; times are milliseconds, memory is MiB."""
+    """The named figures in a line of rawload; times are milliseconds, memory is MiB."""
     found = {name: float(value) for name, value in FIGURE.findall(line)}
     assert "cores" in found, line
     return found

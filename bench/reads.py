@@ -1,4 +1,4 @@
-"""What pulls, and pops with their acknowledgements, cost the broker per message, by CPU time.
+"""The CPU of the broker per message, for pulls and for pops with their acknowledgements.
 
     python -m bench.reads [--only NAME] [--rounds 400]
 

@@ -1,4 +1,4 @@
-"""What a start takes: per GiB of log that has to be walked after a kill, and after a clean stop.
+"""The time of a start: per GiB of log that has to be walked after a kill, and after a clean stop.
 
     python -m bench.recovery [--mib 256] [--runs 3] [--gib 10] [--topics 375] [DIRECTORY]
     python -m bench.recovery --ready 5 20 [--runs 3] [DIRECTORY]

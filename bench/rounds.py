@@ -1,4 +1,4 @@
-"""What the rounds of a broker cost per message: everything from the receive to the send of answers.
+"""The CPU of a broker's rounds per message: everything from the receive to the send of answers.
 
     python -m bench.rounds [--only NAME] [--rounds 300] [--sync]
 
@@ -75,7 +75,7 @@ CASES = (
 
 
 def frames(case: Case, connection: int, number: int) -> bytes:
-    """What one connection sends in one round."""
+    """The frames that a connection sends in one round."""
     return b"".join(frame(case, connection, number * case.depth + one) for one in range(case.depth))
 
 
@@ -209,7 +209,7 @@ async def run(directory: Path, cases: list[Case], rounds: int, flush: FlushDiskT
 
 
 def wanted() -> tuple[list[Case], int, FlushDiskType]:
-    """What the command line asks for."""
+    """The cases, rounds and flush mode of the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.rounds")
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=whole, default=300)

@@ -30,11 +30,11 @@ VERSION = "5.4.0"
 JVM = ("-server", "-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
 QUEUES = 8
 OUTBOX = 10_000
-"""What `send_soon` lets wait by default."""
+"""The number of messages that `send_soon` lets wait by default."""
 
 
 class Taken(NamedTuple):
-    """What one turn took."""
+    """The amounts of one turn."""
 
     messages: int
     seconds: float
@@ -98,7 +98,7 @@ def line(name: str, turns: list[tuple[Taken, Taken]]) -> str:
 
 
 def cases(java: JavaLoad, namesrv: str, seconds: float, messages: int) -> dict[str, Case]:
-    """What ours and theirs do in the turn of a number."""
+    """The two sides of each case, by the number of their turn."""
 
     def ours(case: sdk_producer.Case) -> Side:
         return lambda _turn: sent(case, namesrv, seconds)

@@ -45,7 +45,7 @@ def pipelined(namesrv: str, seconds: float) -> int:
 
 
 async def tasks(namesrv: str, seconds: float, count: int) -> int:
-    """What so many tasks send in that time."""
+    """The number of messages that so many tasks send in that time."""
     sent = 0
     async with Producer(namesrv) as producer:
         until = time.perf_counter() + seconds

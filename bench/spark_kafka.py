@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def perform(rows: DataFrame, query: str) -> None:
-    """One of the two queries."""
+    """Perform a query of the two."""
     if query == "count":
         rows.count()
     else:

@@ -1,4 +1,4 @@
-"""What reading and auditing a store directory costs, in MB of log per second; one task slot.
+"""The rate of reading and auditing a store directory, in MB of log per second; one task slot.
 
     python -m bench.spark_store [--alone] [MIB]
 
@@ -42,7 +42,7 @@ QUEUES = 8
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 BODY = bytes(range(256))
 SCAN_MB_S, AUDIT_MB_S = 120, 80
-"""What it shall be at least."""
+"""The targets: rates at least."""
 RUNS = 3
 
 

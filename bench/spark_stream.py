@@ -40,7 +40,7 @@ SLOTS = 2
 WARM_UP_S = 15.0
 SETTLED_AFTER_S, REST_S = 20.0, 30.0
 P50_S, P99_S, REST_CORE = 1.5, 3.0, 0.03
-"""What it shall be at most."""
+"""The targets: at most."""
 
 
 class Ages:
@@ -51,7 +51,7 @@ class Ages:
         self.since = float("inf")
 
     def of_batch(self, rows: DataFrame, _: int) -> None:
-        """What a query calls with every batch."""
+        """A query calls it with every batch."""
         stored = functions.unix_millis("storeTimestamp").alias("stored")
         found = rows.groupBy(stored).agg(functions.count("body").alias("count")).collect()
         now = time.time() * 1_000

@@ -1,4 +1,4 @@
-"""What Spark's processes need for one read: time to plan many queues, memory of one task.
+"""The needs of Spark's processes for one read: time to plan many queues, memory of one task.
 
     python -m bench.spark_task [--queues 1024] [--messages 1000000]
 
@@ -45,7 +45,7 @@ BODY_BYTES = 256
 MiB = 1 << 20
 RUNS = 5
 PLAN_S, MEMORY_MIB = 1.0, 150
-"""What it shall be at most."""
+"""The targets: at most."""
 
 
 @program
@@ -140,7 +140,7 @@ class OneRow(DataSource):
         return "id INT"
 
     def reader(self, schema: StructType) -> OneRowReader:
-        """What reads it."""
+        """The reader of its row."""
         return OneRowReader()
 
 

@@ -37,7 +37,7 @@ QUEUES = 4
 TOPIC = "bench"
 LOG_BYTES = 1 << 30
 BATCH_ROWS = 10_000
-"""What Spark hands over at a time."""
+"""The rows that Spark hands over at a time."""
 KINDS = {
     "plain": (),
     "properties": (

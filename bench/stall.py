@@ -38,7 +38,7 @@ SETTINGS: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one run saw."""
+    """The report of one run."""
 
     stalls_ms: list[float]
     """All gaps of the loop above 1 ms, the longest first."""

@@ -99,7 +99,7 @@ def produce(broker: BrokerProcess, seconds: float = LOAD_S) -> float:
 
 
 class Delivered(NamedTuple):
-    """What one burst took, and what producers kept of their rate meanwhile."""
+    """The time of one burst, and what producers kept of their rate meanwhile."""
 
     late_s: float
     rate: float = 0.0
@@ -124,7 +124,7 @@ class Beside:
         self.thread = threading.Thread(target=lambda: self.rates.append(produce(broker, seconds)))
 
     def rate(self) -> float:
-        """What they sent; waits for their end. Raises: IndexError when they failed."""
+        """The rate of the producers; waits for their end. Raises: IndexError when they failed."""
         self.thread.join()
         return self.rates[0]
 

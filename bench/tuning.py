@@ -1,4 +1,5 @@
-"""What each parameter is worth, or costs: a broker with it and one without, in alternating turns.
+"""The worth, or the cost, of each parameter: a broker with it and one without, in alternating
+turns.
 
     python -m bench.tuning [--only WORDS] [--runs 5] [--seconds 2] [--kernel] [--set key=value]…
 
@@ -65,7 +66,7 @@ HEAD = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """What is changed, and the load under which it is looked at."""
+    """A change, and the load under which it is looked at."""
 
     name: str
     load: tuple[str, ...]

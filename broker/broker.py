@@ -136,7 +136,7 @@ class Broker:
         return self._add(FailoverFeature(core, self.replication, names.registration, names.connect))
 
     def _made_saver(self) -> Saver:
-        """What writes the tables of all features, of each as it asks for it."""
+        """The saver of the tables of all features, of each as it asks for it."""
         return Saver(
             [saved for feature in self.features for saved in feature.saved],
             periodic=[periodic for feature in self.features for periodic in feature.periodic],
@@ -214,7 +214,7 @@ class Broker:
         ]
 
     def _services_of_features(self) -> Iterator[Service]:
-        """Those of each feature, for the role of this broker."""
+        """The services of each feature, for the role of this broker."""
         role, changes = self.core.role, self.replication.role_changes
         for feature in self.features:
             yield from feature.services
@@ -245,7 +245,7 @@ class Broker:
         return recovery
 
     def lacking(self) -> str | None:
-        """What sends lack to be answered with success, for the probes; None: nothing."""
+        """The reason why sends are not answered with success, for the probes; None: they are."""
         lacking = None if self.failover is None else self.failover.trouble()
         return lacking or self.replication.lacking()
 

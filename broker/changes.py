@@ -1,4 +1,4 @@
-"""What a request has changed, as text for the audit log: the old and the new value of each field.
+"""The changes of a request, as text for the audit log: the old and the new value of each field.
 
     orders: perm 6 -> 4, readQueueNums 8 -> 16
     orders created: order false, perm 6, …

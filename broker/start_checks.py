@@ -1,4 +1,4 @@
-"""What is checked before a broker starts: its data directory, and the disk below.
+"""The checks before a broker starts: its data directory, and the disk below.
 
 A check that fails is logged with what to do.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 SIGNS: Final = frozenset({"commitlog", "consumequeue", "checkpoint", "config", "lock"})
-"""What says that a directory is that of a broker, beside segments and `broker-0`."""
+"""The names that mark the directory of a broker, beside segments and `broker-0`."""
 OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
 
 log = structlog.stdlib.get_logger(__name__)
@@ -84,7 +84,7 @@ def _may_write(key: str, path: Path, disk: Disk) -> bool:
 
 
 def remedy(user: int, path: Path, place: Path) -> str:
-    """What a user may not do with a data directory, and what helps.
+    """The right to a data directory that a user lacks, and what helps.
 
     `place`: the nearest directory that exists. A command names the data directory and none above
     it, which are not the broker's: to be given away they may be `/` or `/var/lib`.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LINE_MAX: Final = 32 << 20
 """Bytes of a line: a body of 4 MiB as JSON, with an escape for every character, and properties."""
 VARIABLES: Final = ("AEROBEE", "NAMESRV_ADDR")
-"""What the names of the variables begin with that commands read."""
+"""The first parts of the names of variables that commands read."""
 STDIN: Final = "-"
 
 

@@ -1,6 +1,6 @@
 """`aerobee backup`: a copy of a running broker's store, which a broker starts on as after a kill.
 
-What is copied later is newer, so that nothing in the copy promises what is not in it:
+A part that is copied later is newer, so that nothing in the copy promises what is not in it:
 
 1. the checkpoint and the tables: they speak of queues and log as they were before the copy;
 2. the check file of the timers, their wheel, their log: the order against that of a save;
@@ -119,7 +119,7 @@ class Place(NamedTuple):
 
 
 class CopySummary(NamedTuple):
-    """What a copy has."""
+    """The content of a copy."""
 
     log_begin: int
     log_end: int
@@ -142,7 +142,7 @@ def check(place: Place, target: Path) -> None:
 
 
 def on_disk(folder: Path) -> int:
-    """What the files below a folder take."""
+    """The bytes that the files below a folder take."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:

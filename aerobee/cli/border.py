@@ -48,12 +48,12 @@ EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
 CLIENT_CODES = {10001: NOT_REACHABLE, 10002: NOT_REACHABLE, 10003: NOT_REACHABLE, 16: REFUSED}
 """For errors that only carry the code of a failure, as those of Spark's tasks."""
 UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG}
-"""What a write to stdout fails with."""
+"""The errors of a write to stdout."""
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 SERVERS = (("broker", "run"), ("nameserver", "run"))
 START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
 NO_ACCOUNT = "username cannot be null"
-"""What a broker with users says to a request without a signature."""
+"""The words of a broker with users about a request without a signature."""
 ACCOUNT_HINT = "set AEROBEE_ACCESS_KEY and AEROBEE_SECRET_KEY, or use a context with --access-key"
 TLS_HINT = "if it takes TLS only, set AEROBEE_CA_FILE, or use a context with --ca-file"
 
@@ -114,7 +114,7 @@ def open_closed() -> None:
     one of them: stdin is empty then, and a write to stdout fails.
 
     Python leaves out in silence what is printed to a closed one, such as messages that count as
-    consumed. What stdout cannot show in its encoding is escaped.
+    consumed. A sign that stdout cannot show in its encoding is escaped.
     """
     for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:

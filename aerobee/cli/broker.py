@@ -132,7 +132,7 @@ def run(
 
     Prints one line when it is ready; logs go to stderr. SIGHUP reads the configuration again.
     """
-    # What the imports make stays: until `Life.run` a search for garbage would find none.
+    # The objects of the imports stay: until `Life.run` a search for garbage would find none.
     gc.disable()
     from aerobee.broker.process.signals import block
 
@@ -173,8 +173,8 @@ def run(
     config = or_problems(read) if not member else _or_logged(read, member)
 
     def again(number: int) -> list[str]:
-        """The command of one of several brokers. What tells it from the others was read once: the
-        file may be another one when it is started again.
+        """The command of one of several brokers. The options that tell it from the others were read
+        once: the file may be another one when it is started again.
         """
         own = member_settings(config, number, host.addresses())
         pairs = (f"--member={key}={text}" for key, text in own.items())

@@ -88,7 +88,7 @@ def set_values(
 ) -> None:
     """Change settings while the broker runs, now and for later starts; all of them, or none.
 
-    Those that may be changed are marked live in `aerobee config explain KEY`.
+    Settings that may be changed are marked live in `aerobee config explain KEY`.
 
     Example: aerobee broker config set deleteWhen=05
     """

@@ -39,8 +39,8 @@ def cluster() -> None:
 def info(connection: Connection, output: Output) -> None:
     """Print every broker with its versions, uptime, rates and disk.
 
-    One that does not answer, or that left without unregistering, is dead; the exit code is 4 then.
-    One that refuses to tell is forbidden, or failing; the exit code is 1 then.
+    A broker that does not answer, or that left without unregistering, is dead; the exit code is 4
+    then. A broker that refuses to tell is forbidden, or failing; the exit code is 1 then.
     """
     with connection.admin() as admin:
         look = look_at(admin)
@@ -267,7 +267,7 @@ def delete(
 def show_change(
     key: str, before: str | None, after: str | None, dry_run: bool, output: Output
 ) -> None:
-    """What was changed, or would be."""
+    """Show the values that were changed, or would be."""
     output.record(
         {"key": key, "before": before, "after": after, "changed": not dry_run and before != after}
     )

@@ -41,7 +41,7 @@ def diff(
     """
     from aerobee.broker.config.report import compared, differing
 
-    # It says whom this command asks: of the broker's environment nothing is known.
+    # The text says whom this command asks: of the broker's environment nothing is known.
     without = "" if broker is None else CLUSTER
     config = or_problems(lambda: read_config(file, data=data, without=without))
     if broker is None:

@@ -1,6 +1,6 @@
 """The brokers that do not answer: shown as dead, left out of what is asked, and told at the end.
 
-One that answers and refuses is not dead: it is shown as forbidden, or as failing.
+A broker that answers and refuses is not dead: it is shown as forbidden, or as failing.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Choice:
 
     @staticmethod
     def ids_of(letter: ReceivedMessage) -> set[str]:
-        """What names a letter: its id, its offset id, the id it was born with, and its place."""
+        """The names of a letter: its id, its offset id, the id it was born with, and its place."""
         born = letter.properties.get("ORIGIN_MESSAGE_ID", letter.message_id)
         return {letter.message_id, letter.offset_message_id, born, place_of(letter)}
 

@@ -140,7 +140,7 @@ def whole(connection: Connection) -> Connection:
 
 
 def planned(admin: AdminClient, file: IO[bytes], kinds: tuple[str, ...]) -> list[Change]:
-    """What a file asks for. Raises: ConfigurationError."""
+    """The changes that a file asks for. Raises: ConfigurationError."""
     from aerobee.cli.definitions_file import BYTES_MAX, KINDS, differences, read
 
     wanted = read(file.read(BYTES_MAX + 1))
@@ -151,7 +151,7 @@ def planned(admin: AdminClient, file: IO[bytes], kinds: tuple[str, ...]) -> list
 
 
 def defined(admin: AdminClient, kinds: Iterable[str]) -> Definitions:
-    """What a cluster has. Brokers without users have none of these."""
+    """The definitions of a cluster. Brokers without users have none of these."""
     from aerobee.cli.definitions_file import VERSION, Definitions
     from aerobee.errors import UnsupportedRequestError
 

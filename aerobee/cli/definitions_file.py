@@ -3,8 +3,8 @@
     {"aerobee_definitions": 1, "topics": {NAME: {BROKER: settings}}, "groups": …, "users": …,
      "policies": …}
 
-Settings of topics and groups are in RocketMQ's words. What is not named in a file is left alone,
-so nothing is ever deleted. Secrets are in no file.
+Settings of topics and groups are in RocketMQ's words. A topic or group that is not named in a file
+is left alone, so nothing is ever deleted. Secrets are in no file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> list[str]:
-        """What differs, in words."""
+        """The differences, in words."""
         before = self.before or {}
         return [
             f"{key}: {text(value)}"
@@ -92,7 +92,7 @@ def read(document: bytes) -> Definitions:
 def differences(
     wanted: Definitions, there: Definitions, brokers: Sequence[str], kinds: Sequence[str]
 ) -> Iterator[Change]:
-    """What has to be created or changed at which broker.
+    """The changes at each broker: what has to be created or changed.
 
     Raises: ConfigurationError where a file of another cluster has several settings for one name.
     """

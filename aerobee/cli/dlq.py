@@ -295,7 +295,7 @@ def edit(
 ) -> None:
     """Send one dead letter of GROUP again with another body, tag, keys or headers.
 
-    What is not named stays as it was. The letter itself stays, too, and is done with.
+    A field that is not named stays as it was. The letter itself stays, too, and is done with.
 
     Example: aerobee dlq edit billing C0A8011100002A9F0000000000000A3D --body '{"amount": 5}'
     """

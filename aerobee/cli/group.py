@@ -387,7 +387,7 @@ def ask_before_moving(name: str, changes: Sequence[OffsetChange], yes: bool) -> 
 
 
 def consequence(changes: Sequence[OffsetChange]) -> str:
-    """What a change of offsets does to messages, as sentences behind a question."""
+    """The effect of a change of offsets on messages, as sentences behind a question."""
     moves = [change.after - change.before for change in changes if change.before is not None]
     back, forward = [-move for move in moves if move < 0], [move for move in moves if move > 0]
     text = ""

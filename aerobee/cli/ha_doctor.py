@@ -103,7 +103,7 @@ def looks_at(
 
 
 def look_at(admin: AdminClient, member: Member, unknown: list[str]) -> Look:
-    """What a member says of itself, as far as it may be asked."""
+    """The answers of a member about itself, as far as it may be asked."""
     from aerobee.cli.ha_findings import Look
     from aerobee.errors import AerobeeError
 

@@ -37,7 +37,7 @@ LATE_S: Final = 2.0
 
 
 class Kind(NamedTuple):
-    """What is said of a problem, and what helps."""
+    """The text about a problem, and what helps."""
 
     severity: Severity
     text: str

@@ -131,7 +131,7 @@ def log_read_of(status: ReplicationStatus | None) -> str | None:
 
 
 def role_of(status: ReplicationStatus | None) -> str | None:
-    """What a broker says that it is."""
+    """The role of a broker, by its own answer."""
     if status is None:
         return None
     if status.shadow:

@@ -53,7 +53,7 @@ def healthcheck(probe: str, probes: Probes, timeout_ms: int, as_json: bool) -> N
 
 
 def _wrong(body: str) -> list[str]:
-    """What the broker's answer complains of; another server's answer is a complaint by itself."""
+    """The complaints in the broker's answer; another server's answer is a complaint by itself."""
     try:
         checks = json.loads(body)["checks"].items()
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -62,7 +62,7 @@ def _wrong(body: str) -> list[str]:
 
 
 def _noted(body: str) -> list[str]:
-    """What the broker says besides: it is well, and a person should look."""
+    """The remarks in the broker's answer: it is well, and a person should look."""
     try:
         return [f"{name}: {text}" for name, text in json.loads(body)["noted"].items()]
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -59,7 +59,7 @@ class CommandGroup(click.Group):
         return command
 
     def summary(self, ctx: click.Context, name: str) -> str:
-        """What a command does: the first sentence of its help, whole; empty of a hidden one."""
+        """The first sentence of a command's help, whole; empty of a hidden command."""
         command = self.get_command(ctx, name)
         if command is None or command.hidden:
             return ""
@@ -95,5 +95,5 @@ class LazyGroup(CommandGroup):
         return command
 
     def summary(self, ctx: click.Context, name: str) -> str:
-        """What a command does, from the table."""
+        """The first sentence of a command's help, from the table."""
         return self.table[name][1] if name in self.table else super().summary(ctx, name)

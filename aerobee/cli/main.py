@@ -81,7 +81,8 @@ def show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> N
 
         spec = find_spec("aerobee.store.format.record")
         pure = spec is None or str(spec.origin).endswith(".py")
-        # What is installed may be the compiled build without its libraries, which is the pure one.
+        # The installed version may be the compiled build without its libraries, which is the pure
+        # one.
         public = __version__.removesuffix("+compiled")
         click.echo(f"aerobee {public}{'' if pure else ' compiled'}")
         ctx.exit()

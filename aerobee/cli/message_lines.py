@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ConsumeLine(msgspec.Struct):
-    """What counts of an object that `consume --json` prints; other fields are left out."""
+    """The fields that count of an object that `consume --json` prints; others are left out."""
 
     body: str | None = None
     body_base64: str | None = None

@@ -55,7 +55,7 @@ def run(
     Aerobee's and RocketMQ's brokers register with it. Run several name servers, and give their
     addresses to all brokers and clients.
     """
-    # What the imports make stays: until `Life.run` a search for garbage would find none.
+    # The objects of the imports stay: until `Life.run` a search for garbage would find none.
     gc.disable()
     from aerobee.broker.process.signals import block
 

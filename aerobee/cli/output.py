@@ -31,7 +31,8 @@ GAP: Final = 2
 WHOLE: Final = 24
 """Cells of a word that is never broken in a drawn table."""
 OBEYED: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-"""What a JSON writer leaves as it is: DEL, C1, line separators, and signs without a shape."""
+"""Signs that a JSON writer leaves as they are: DEL, C1, line separators, and signs without a shape.
+"""
 
 
 @dataclass(frozen=True, slots=True)

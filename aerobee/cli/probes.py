@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ANSWER_MAX_BYTES = 65_536
 NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE")
-"""What OpenSSL calls an answer that is not TLS, by its version."""
+"""The names of OpenSSL for an answer that is not TLS, by its version."""
 OTHER_PORT = "name the port of the probes (metricsPromExporterPort) with --port"
 
 
@@ -60,7 +60,9 @@ class Probes:
             connection.close()
 
     def _advice(self, error: Exception) -> str:
-        """What went wrong, with what helps if this is another port, or only one side speaks TLS."""
+        """The text of an error, with what helps if this is another port, or only one side speaks
+        TLS.
+        """
         reason = getattr(error, "reason", None) or ""
         if reason in NO_TLS_THERE:
             return "it does not speak TLS: leave --tls out"

@@ -322,7 +322,7 @@ def cut(chosen: StoreChoice, offset: int, yes: bool, as_json: bool) -> None:
 
 
 def cut_words(root: Path, made: Cut) -> str:
-    """What a cut takes, or took."""
+    """The loss by a cut, in words."""
     what = f"{made.messages} messages, {made.size_bytes} bytes, behind {made.offset}"
     if not made.kept_in:
         return f"{what} would be cut off the log of {root}; not done: say --yes"
@@ -331,7 +331,7 @@ def cut_words(root: Path, made: Cut) -> str:
 
 
 def remedy(wanted: Plan, *, named: bool = False) -> str:
-    """What a repair does, or did, in words."""
+    """The effect of a repair, in words."""
     lines = [f"{wanted.path}:"] if named else []
     lines += [f"cannot be mended, restore it from a copy: {text}" for text in wanted.left]
     if wanted.lost_messages:
@@ -358,7 +358,7 @@ def remedy(wanted: Plan, *, named: bool = False) -> str:
 
 
 def cut_line(wanted: Plan) -> str:
-    """What a cut takes, and how to save it."""
+    """The loss by a cut, and how to save it."""
     line = f"cut the log at {wanted.cut_at}: {wanted.cut_messages} whole messages go"
     if not wanted.cut_messages:
         return line
@@ -370,7 +370,7 @@ def cut_line(wanted: Plan) -> str:
 
 
 def exported_lines(result: Export) -> str:
-    """What was exported, and what was left out and where."""
+    """The records that were exported, and those that were left out and where."""
     lines = [f"left out: {line_of_finding(finding)}" for finding in result.damage]
     listed, every = len(result.damage), sum(result.counts.values())
     lines += [f"left out: {every - listed} places more"] if every > listed else []

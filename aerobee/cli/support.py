@@ -76,8 +76,9 @@ def bundle(
 ) -> None:
     """Write FILE, a .tar.gz with versions, settings, health, metrics, sizes and logs.
 
-    Secrets are masked; bodies of messages, users and keys are not in it. What cannot be had is
-    named in errors.json, and the rest is written all the same. Look through it before you send it.
+    Secrets are masked; bodies of messages, users and keys are not in it. A part that cannot be had
+    is named in errors.json, and the rest is written all the same. Look through it before you send
+    it.
 
     Example: aerobee support bundle support.tar.gz --data /var/lib/aerobee --log broker.log
     """
@@ -157,7 +158,7 @@ def known_secrets(connection: Connection) -> list[str]:
 
 
 def about() -> dict[str, Any]:
-    """What has made the bundle, and where."""
+    """The program that has made the bundle, and where."""
     from aerobee import __version__
 
     return {
@@ -171,7 +172,7 @@ def about() -> dict[str, Any]:
 
 
 def settings_of(file: Path | None) -> str:
-    """What a file and the environment set. Raises: OSError, ValueError with the problems."""
+    """The settings of a file and the environment. Raises: OSError, ValueError with the problems."""
     from aerobee.broker.config.files.entries import ConfigurationError
     from aerobee.broker.config.report import check_report
 
@@ -185,7 +186,7 @@ def settings_of(file: Path | None) -> str:
 
 
 def of_cluster(made: Bundle, connection: Connection) -> None:
-    """What name server and brokers tell."""
+    """The answers of name server and brokers."""
     from aerobee.cli.cluster import broker_rows
     from aerobee.cli.dead import look_at
 

@@ -16,7 +16,7 @@ BODIES_MAX_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class Surroundings:
-    """What a command is given in place of options and a terminal, and what it has said."""
+    """The input of a command in place of options and a terminal, and its output."""
 
     connection: Any
     """The `Connection` of the command."""
@@ -25,13 +25,15 @@ class Surroundings:
     bodies: bool = True
     """Whether bodies of messages are shown."""
     body_bytes: int = BODIES_MAX_BYTES
-    """What is left for bodies: one that does not fit is not shown, and asked for alone."""
+    """The bytes that are left for bodies: a body that does not fit is not shown, and asked for
+    alone.
+    """
     values: list[Any] = field(default_factory=list)
-    """What it has printed with --json."""
+    """The values that it has printed with --json."""
     remarks: list[str] = field(default_factory=list)
-    """What it would have printed for people."""
+    """The lines that it would have printed for people."""
     notes: list[str] = field(default_factory=list)
-    """What it would have printed on stderr."""
+    """The lines that it would have printed on stderr."""
 
     def shows(self, size: int) -> bool:
         """Whether a body of this size is shown; its bytes are taken then."""
@@ -45,7 +47,7 @@ class Question(Exception):
 
 
 def surroundings() -> Surroundings | None:
-    """Those of the running command; None in a shell."""
+    """The surroundings of the running command; None in a shell."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.find_object(Surroundings)
 

@@ -243,7 +243,7 @@ def delete(
 
 
 def loss_of(admin: AdminClient, name: str) -> dict[str, Any]:
-    """What is deleted with a topic: its messages, and each group's unconsumed ones."""
+    """The messages that are deleted with a topic: its own, and each group's unconsumed ones."""
     description = admin.describe_topic(name)
     behind = {group: admin.consumer_lag(group, name).total for group in description.groups}
     return {"topic": name, "messages": description.messages, "groups": behind}

@@ -38,7 +38,7 @@ secret_file_option = click.option(
 def users() -> None:
     """Users of the brokers: list, show, create, update and delete them.
 
-    What they may do is told by `aerobee acl`.
+    Their rights are told by `aerobee acl`.
     """
 
 

@@ -1,4 +1,4 @@
-"""What users hand over to be called: handlers, hooks, checkers, selectors, callbacks. Pure.
+"""The callables of users: handlers, hooks, checkers, selectors, callbacks. Pure.
 
 An `async def` function or a generator function that is called does nothing yet: it returns an
 object, and its code runs when somebody awaits or iterates that. A caller that ignored the object

@@ -25,7 +25,7 @@ otherwise: a few kilobytes can expand to gigabytes.
 PIECE = 256 << 10
 """Bytes that are decompressed between two looks at the size."""
 ZSTD_WINDOW_MAX = 8 << 20
-"""What a frame may ask a decoder to remember; RocketMQ's clients ask for 2 MiB."""
+"""The most that a frame may ask a decoder to remember; RocketMQ's clients ask for 2 MiB."""
 
 
 class TooLargeError(CompressionError):
@@ -106,7 +106,7 @@ def _unpack_lz4(body: bytes, most: int) -> bytes | None:
     unpacker = import_module("lz4.frame").LZ4FrameDecompressor()
     kept, left, size = [], body, 0
     while not unpacker.eof and (piece := unpacker.decompress(left, max_length=PIECE)):
-        left = b""  # It keeps the rest itself.
+        left = b""  # The decoder keeps the rest itself.
         kept.append(piece)
         size = _counted(size, piece, most)
     return b"".join(kept) if unpacker.eof else None

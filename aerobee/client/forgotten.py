@@ -1,7 +1,7 @@
 """Clients, producers and consumers that a program left open: named once, when it ends.
 
-What was sent and not answered yet, or handled and not committed yet, may be lost with them, and
-the broker keeps the places of a consumer for a while.
+Messages that were sent and not answered yet, or handled and not committed yet, may be lost with
+them, and the broker keeps the places of a consumer for a while.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger("aerobee.client")
 
 
 class OpenObject(NamedTuple):
-    """What was started, such as a Producer, and the process that did so."""
+    """An object that was started, such as a Producer, and the process that did so."""
 
     what: str
     pid: int
@@ -28,12 +28,12 @@ opened: WeakKeyDictionary[object, OpenObject] = WeakKeyDictionary()
 
 
 def note_open(life: object, what: str) -> None:
-    """It runs, and has to be closed by this process."""
+    """Note an object that runs, and has to be closed by this process."""
     opened[life] = OpenObject(what, os.getpid())
 
 
 def note_closed(life: object) -> None:
-    """It was closed, or its start has failed."""
+    """Note an object that was closed, or whose start has failed."""
     opened.pop(life, None)
 
 

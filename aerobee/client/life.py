@@ -18,7 +18,7 @@ from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
 
 
 class State(Enum):
-    """What a client, producer or consumer is doing."""
+    """The state of a client, producer or consumer."""
 
     NEW = "not started"
     STARTING = "starting"
@@ -29,7 +29,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to it."""
+    """An event of its life."""
 
     START = "start"
     """`start` is called, or a `with` block is entered."""
@@ -84,7 +84,7 @@ class Life:
 
     def __init__(self, what: str) -> None:
         self.what = what
-        """What it is, as in "PushConsumer", for its errors."""
+        """The name of its kind, as in "PushConsumer", for its errors."""
         self.state = State.NEW
 
     def on(self, event: Event) -> State:

@@ -76,7 +76,7 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     ending: Annotated[Position, MADE]
     subscribe: Annotated[tuple[str, ...] | None, values.topics] = None
     """Topics, comma between; exactly one of `subscribe`, `subscribePattern` and `assign`.
-    `%RETRY%group`, `%DLQ%group` and system topics may be named. One that is missing or may not
+    `%RETRY%group`, `%DLQ%group` and system topics may be named. A topic that is missing or may not
     be read is an error.
     """
     subscribe_pattern: Annotated[str | None, values.pattern] = None

@@ -107,7 +107,7 @@ def rows_of(plan: Plan) -> list[Row]:
 
 
 def plan_of(given: argparse.Namespace, directory: Path) -> Plan:
-    """What was asked for, with the defaults of a whole or a quick comparison."""
+    """The plan of the command line, with the defaults of a whole or a quick comparison."""
     quick = given.quick
     minutes = given.minutes or (QUICK_MINUTES if quick else 25)
     return Plan(

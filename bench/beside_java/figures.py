@@ -1,4 +1,4 @@
-"""What a comparison measures and its targets: turns, rows, and the file of results.
+"""The measurements of a comparison and their targets: turns, rows, and the file of results.
 
 A turn is one measurement of one side; a row has as many turns of each side, alternating. A target
 compares the median of one figure with a limit: the figure itself, or its ratio to another side's.
@@ -44,7 +44,7 @@ FORMER = (
     ("connections that think for 400 ms", "connections, think time 400 ms"),
     ("due at once beside 64 producers", "due at once, 64 producers sending"),
 )
-"""What rows were called in older files of results, and what they are called now."""
+"""The former names of rows in older files of results, and their present ones."""
 
 
 def current(name: str) -> str:
@@ -80,7 +80,7 @@ class Target(NamedTuple):
         return f"{self.sense} {self.limit:g}{unit}"
 
     def value(self, row: Row) -> float | None:
-        """What is compared with the limit; None where a side was not measured."""
+        """The value that is compared with the limit; None where a side was not measured."""
         ours = row.median(self.side, self.figure)
         if not self.over or ours is None:
             return ours

@@ -52,7 +52,7 @@ def ready(plan: Plan, report: Report) -> None:
 def from_empty(plan: Plan, row: Row) -> None:
     """A new directory for each start of ours; Java's own first starts.
 
-    One before them compiles our modules, which an installation does.
+    A start before them compiles our modules, which an installation does.
     """
     for number in range(-1, plan.runs):
         with standing(plan, start=False, java=0 <= number < JAVA_RUNS) as sides:

@@ -102,7 +102,7 @@ def case_of(kind: str, size: int) -> Case:
 
 
 def prepare(data: Path, kind: str, size: int) -> None:
-    """What lies in the directory before the broker starts."""
+    """Make the directory as it is before the broker starts."""
     if kind == "GiB of log" and size:
         write_store(data, size, 1, SparseDisk())
         write_store(data, 2, 1)

@@ -2,7 +2,7 @@
 
 It says who asked, from where, for what, how it ended, and what has changed: `changes` has the old
 and the new values, as handlers give them. Of bodies it says names, never values, so no secret comes
-into it. With `adminAccessLog` the requests that only read have a line, too. Those that the gate
+into it. With `adminAccessLog` the requests that only read have a line, too. Requests that the gate
 refuses have lines of another name, so that nobody without rights can use up the lines of the
 others. It is there without access control as well; then nobody knows who asked.
 Source: semantics §18.3.
@@ -78,7 +78,7 @@ CHANGES: Final = frozenset(
 )
 """The requests of administrators that change something."""
 CHANGE_WITH: Final = {int(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN): "readable"}
-"""Those among them that only ask, but where they have this field."""
+"""Requests among them that only ask, unless they have this field."""
 OF_CLIENTS: Final = frozenset(
     {
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
@@ -88,7 +88,7 @@ OF_CLIENTS: Final = frozenset(
     }
 )
 """Requests of the admin pool that clients and brokers send all the time: no line would be found
-among theirs. Those of `CHANGES` have one nevertheless.
+among theirs. Requests of `CHANGES` have one nevertheless.
 """
 SETTINGS: Final = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG})
 POOL: Final = "admin"
@@ -107,7 +107,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class AuditedRequest(NamedTuple):
-    """What a line says of a request."""
+    """The fields of a line about a request."""
 
     request: str
     user: str
@@ -128,7 +128,7 @@ class Audit:
         self.newest: deque[dict[str, str | int | None]] = deque(maxlen=NEWEST)
         """The lines of the last changes, the newest last, each with its time as `at_ms`."""
         self.newest_refused: deque[dict[str, str | int | None]] = deque(maxlen=NEWEST_REFUSED)
-        """Those of the last changes that the gate refused."""
+        """The lines of the last changes that the gate refused."""
 
     @property
     def lines(self) -> list[dict[str, str | int | None]]:
@@ -236,7 +236,7 @@ class Audit:
 
 
 def line_of(request: AuditedRequest, answer: Answer) -> dict[str, str | None]:
-    """What a line says of a request and its end."""
+    """The line of a request and its end."""
     result = RESULTS.get(answer.code, str(answer.code))
     reason = answer.remark if answer.code else None
     return dict(zip(LINE, (*request[:-1], result, reason), strict=True))
@@ -262,7 +262,7 @@ class AuditedBlock:
 
 
 def names_in_body(command: Command) -> list[str]:
-    """What a body names: topics, groups, settings. Never a value."""
+    """The names in a body: topics, groups, settings. Never a value."""
     if command.code in SETTINGS:
         lines = bytes(command.body[:BODY_BYTES]).decode(errors="replace").splitlines()
         return [line.partition("=")[0][:VALUE_CHARS] for line in lines[:NAMES_MAX] if "=" in line]

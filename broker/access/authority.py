@@ -101,7 +101,7 @@ class Authority:
         return deciding(self.policies(name), f"{need.kind}:{need.name}", need.actions, host)
 
     def needs(self, query: AccessQuery) -> Iterable[Need]:
-        """What has to be allowed for a request, in the order in which it is checked."""
+        """The rights that a request needs, in the order in which they are checked."""
         return query.needs
 
     def denial(self, account: Account, query: AccessQuery, need: Need, entry: Entry | None) -> str:

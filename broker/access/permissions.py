@@ -33,7 +33,7 @@ class Kind(StrEnum):
 
 
 class Action(StrEnum):
-    """What is done with a resource."""
+    """The action on a resource."""
 
     PUB = "Pub"
     SUB = "Sub"
@@ -62,11 +62,11 @@ class ResourceField(NamedTuple):
     kind: Kind
     actions: Actions
     separator: str | None = None
-    """What is between the names of a list."""
+    """The separator of the names of a list."""
 
 
 class Row(NamedTuple):
-    """What one request code needs. An empty row needs a known account and nothing else."""
+    """The rights that a request code needs. An empty row needs a known account and nothing else."""
 
     named: tuple[ResourceField, ...] = ()
     body: Callable[[bytes | memoryview], Iterator[Need]] | None = None

@@ -1,11 +1,11 @@
 """The authority with the rules and texts of ACL 1.0: what it asks of a request, how it refuses.
 
-What administers the broker needs an administrator, whose policies allow everything on the cluster;
-each topic and group needs the right to publish or to subscribe. Stricter than RocketMQ in three
-points: batches are checked as single messages are; whatever changes topics, groups or settings, or
-reads settings, needs an administrator, not five request codes only; and what a topic or group is,
-its clients and what they do, is seen by who has some right on it. Source: semantics §18.2
-(PlainPermissionManager).
+A request that administers the broker needs an administrator, whose policies allow everything on the
+cluster; each topic and group needs the right to publish or to subscribe. Stricter than RocketMQ in
+three points: batches are checked as single messages are; whatever changes topics, groups or
+settings, or reads settings, needs an administrator, not five request codes only; and what a topic
+or group is, its clients and what they do, is seen by who has some right on it. Source: semantics
+§18.2 (PlainPermissionManager).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def right(need: Need) -> Actions:
 
 
 class Losses(NamedTuple):
-    """What a change of the files took away: from accounts, and from addresses."""
+    """The rights that a change of the files took away: from accounts, and from addresses."""
 
     accounts: frozenset[str]
     before: PlainTable
@@ -141,7 +141,7 @@ class Losses(NamedTuple):
 
     @classmethod
     def between(cls, before: PlainTable, after: PlainTable) -> Losses:
-        """What the second table has not any more."""
+        """The rights that the second table has not any more."""
         lost = (name for name in before.accounts if has_lost(name, before, after))
         return cls(frozenset(lost), before, after)
 

@@ -56,7 +56,7 @@ class PolicyType(StrEnum):
 
 
 Acl: TypeAlias = "dict[PolicyType, dict[str, PolicyEntryInfo]]"
-"""What a user may do: policy → resource → entry."""
+"""The entries of a user's policies: policy → resource → entry."""
 
 
 class Entry(NamedTuple):

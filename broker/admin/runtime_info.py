@@ -1,7 +1,7 @@
 """GET_BROKER_RUNTIME_INFO: the figures of a broker, under the names that tools and exporters read.
 
 A missing key breaks exporters, so all keys are here; a key without a meaning in this broker is 0.
-Those that begin with `aerobee` are ours: tools print or leave out what they do not know.
+Keys that begin with `aerobee` are ours: tools print or leave out the keys that they do not know.
 Single puts are not timed, because each is a copy in memory: only the puts of slow rounds are, and
 all others count as fast. The time of a get is not measured either.
 Source: semantics §16, admin §6.

@@ -200,7 +200,7 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def slave_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """What a slave lacks."""
+    """The objections to the settings of a slave."""
     broker, replication = config.broker, config.replication
     if replication.shadow and not replication.ha_master_address:
         yield "shadow", "a shadow is told whom it follows: set haMasterAddress, or use --shadow-of"
@@ -223,7 +223,7 @@ def slave_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def group_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """What a member of a group lacks."""
+    """The objections to the settings of a member of a group."""
     broker, replication, failover = config.broker, config.replication, config.failover
     members = member_ids(failover.failover_members)
     if failover.enable_controller_mode:
@@ -251,7 +251,7 @@ def group_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def controller_objections(failover: FailoverConfig) -> Iterator[tuple[str, str]]:
-    """What a member of a group with RocketMQ's controller lacks, or has too much."""
+    """The objections to the settings of a member of a group with RocketMQ's controller."""
     if not failover.controller_addr:
         yield "controllerAddr", "enableControllerMode needs the addresses of the controllers"
     if failover.etcd_endpoints:
@@ -264,7 +264,7 @@ def controller_objections(failover: FailoverConfig) -> Iterator[tuple[str, str]]
 
 
 def tls_objections(tls: TlsConfig) -> Iterator[tuple[str, str]]:
-    """What TLS of the listeners lacks."""
+    """The objections to the settings of TLS at the listeners."""
     if not tls.tls_server_cert_path:
         if tls.tls_server_mode is TlsMode.ENFORCING:
             yield (

@@ -1,4 +1,4 @@
-"""What is known of one setting: its purpose, default, range, value and source.
+"""The facts about one setting: its purpose, default, range, value and source.
 
 `aerobee config explain` shows it, and the pages of the documentation are printed with it.
 """

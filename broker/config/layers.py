@@ -137,7 +137,7 @@ def put(layer: Layer, key: Key, entry: Entry) -> None:
 
 
 def java_note(key: Key, entry: Entry) -> str:
-    """What RocketMQ would do with the value, for people who migrate from it."""
+    """The meaning of the value in RocketMQ, for people who migrate from it."""
     if entry.form is not Form.PROPERTIES or key.name in SECRET:
         return ""
     taken = rocketmq_takes(key, join_tree(entry.value)) or "an empty value"

@@ -185,7 +185,7 @@ def overlay_entries(file: Path) -> tuple[list[Entry], list[str]]:
 
 
 def overlay_mistakes(file: Path) -> list[str]:
-    """What somebody mistook who edited that file; lines of other versions are none.
+    """The mistakes of somebody who edited that file; lines of other versions are none.
 
     A start leaves these lines out, or takes the backup; a running broker keeps what it has.
     """
@@ -283,7 +283,7 @@ def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, st
 
 
 def rocketmq_tls(layers: Sequence[Layer]) -> Layer:
-    """What the file of `tlsConfigFile` says of TLS; it may say more, for RocketMQ's clients."""
+    """The settings of TLS in the file of `tlsConfigFile`; others are for RocketMQ's clients."""
     file = str(given(merged(layers)).get("tlsConfigFile", ""))
     if not file:
         return Layer()

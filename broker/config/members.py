@@ -1,8 +1,8 @@
 """The settings of each broker where one configuration runs several (`brokers`).
 
 A supervisor has the whole configuration, the name server and the HTTP listener; each broker, a
-member, is an ordinary broker process. What differs between the members is computed here: name, data
-directory, ports. Everything else is the same in all of them.
+member, is an ordinary broker process. The differences between the members are computed here: name,
+data directory, ports. Everything else is the same in all of them.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def member_settings(config: BrokerConfig, number: int, addresses: Sequence[str])
 
 
 def log_settings(settings: Sequence[str]) -> list[str]:
-    """Those of `key=value` by which a member writes a log line when all others are wrong."""
+    """The settings by which a member writes a log line when all others are wrong."""
     return [pair for pair in settings if pair.startswith(OF_LOG)]
 
 

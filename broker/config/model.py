@@ -44,7 +44,7 @@ class BrokerConfig:
     in_image: bool = False
     """Runs in the container image, where a data directory without a volume is refused."""
     member: bool = False
-    """One of several brokers with one configuration: a supervisor has started this process."""
+    """This process is a broker of several with one configuration: a supervisor has started it."""
 
     @property
     def needed_slaves(self) -> int:

@@ -167,7 +167,7 @@ KNOWN: Mapping[str, str] = {canon(name): name for name in read_known()}
 def nearest(name: str) -> str:
     """The YAML spelling of the setting whose name is most similar to `name`; empty: none is.
 
-    One of ours that has all of its words and some more comes first: `metrics_port`.
+    A setting of ours that has all of its words and some more comes first: `metrics_port`.
     """
     from difflib import get_close_matches  # only needed after a mistake
 

@@ -7,7 +7,7 @@ of it is loaded, and before the first request only its listener is there.
                                  snapshot.py                 inside.py: a connection of remoting to
                                  lists, on a tick            this broker, from the viewer's address
 
-What the API and the pages share, and pages use nothing else:
+The interface that the API and the pages share, and pages use nothing else:
 
 `Console` (console.py)
     `await console.call(viewer, "group.reset", {"name": "g", "topic": "t", "to": "first"})`

@@ -193,7 +193,7 @@ class Console:
         operation = OPERATIONS.get(name)
         if operation is None:
             raise Failure(404, "not_found", f"there is no operation {name:.80}")
-        # What is not confirmed asks, or only says what it would do.
+        # A call that is not confirmed asks, or only says what it would do.
         if operation.changes and confirmed and not viewer.may_write:
             raise Failure(403, "read_only", self.readable)
         run = self._run if operation.changes else partial(ending, self._run)
@@ -214,7 +214,7 @@ class Console:
             try:
                 with kept.lock:
                     if not kept.started:
-                        # One that fails leaves nothing behind, and the next call tries again.
+                        # A start that fails leaves nothing behind, and the next call tries again.
                         kept.client.start()
                         kept.started = True
                 return run(connection=InsideConnection(kept.client), bodies=viewer.may_read_bodies)
@@ -298,7 +298,7 @@ class Console:
         return await self._looks.newest((viewer.name, secret), look)
 
     async def beside(self, compute: Callable[..., T], *arguments: Any) -> T:
-        """What a function comes to that only computes, over rows that may be many: in a thread, so
+        """The result of a function that only computes, over rows that may be many: in a thread, so
         that the loop serves the others meanwhile. Raises: what the function raises.
         """
         return await trio.to_thread.run_sync(compute, *arguments, limiter=self._computing)

@@ -20,7 +20,7 @@ FILTER_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is shown of a list: rows with a text, in an order, and from which one on."""
+    """The part of a list that is shown: rows with a text, in an order, and from which row on."""
 
     filter: str = ""
     """Only rows with this text in any column, in any case."""

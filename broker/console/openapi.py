@@ -157,7 +157,7 @@ def is_required(parameter: Parameter) -> bool:
 
 
 def help_of(parameter: Parameter) -> str:
-    """What it is."""
+    """The help of the parameter."""
     if isinstance(parameter.param, click.Option):
         return parameter.param.help or ""
     return ""

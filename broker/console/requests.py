@@ -1,4 +1,4 @@
-"""What a request of the console may be, before anything is done for it. Pure."""
+"""The checks of a request of the console, before anything is done for it. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The web application of the console: its guard, the API, and the pages below it.
 
 Each request passes the guard first: the Host header, the peer, the size of its body, the viewer,
-and for a change where it comes from. Only then is the body read. What follows knows the viewer.
+and for a change where it comes from. Only then is the body read. The handlers that follow know the
+viewer.
 """
 
 from __future__ import annotations
@@ -289,7 +290,7 @@ class Api:
 
     @property
     def routes(self) -> list[Route]:
-        """All routes, below PREFIX. Those without arguments in the path come first."""
+        """All routes, below PREFIX. Routes without arguments in the path come first."""
         operations = sorted(OPERATIONS.values(), key=lambda operation: "{" in operation.path)
         return [
             Route("/openapi.json", answered(self._openapi)),

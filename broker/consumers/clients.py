@@ -251,7 +251,7 @@ class ClientTable:
 
     def check_id(self, client_id: str, connection: Origin, consumer_groups: Iterable[str]) -> None:
         """Check that in none of these groups a client id is that of another account's connection:
-        queue locks and requests of the broker go by it there. Who is in a group has a right to
+        queue locks and requests of the broker go by it there. A member of a group has a right to
         it; elsewhere anybody may have the id. Raises: NoPermission.
         """
         others = [

@@ -64,7 +64,7 @@ class CompensationTable:
         for group, topics in list(self.groups.items()):
             yield
             if self.groups.get(group) is not topics:
-                continue  # It was deleted meanwhile.
+                continue  # The group was deleted meanwhile.
             kept = {topic: noted_ms for topic, noted_ms in topics.items() if noted_ms >= limit_ms}
             self.count -= len(topics) - len(kept)
             if kept:

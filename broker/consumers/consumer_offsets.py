@@ -342,7 +342,7 @@ class ConsumerOffsetTable:
             self.by_group[group] = self.by_group.get(group, 0) + 1
         queues[queue_id] = consumer_offset
         self.changes += 1
-        # It refers to what the master has put, as far as this log has it.
+        # The number refers to what the master has put, as far as this log has it.
         self.popped += 1
 
     # ── The file ──
@@ -368,9 +368,10 @@ class ConsumerOffsetTable:
         self.extra = unknown_fields(document, OUR_KEYS)
 
     def pieces(self) -> Iterator[bytes]:
-        """The text of `consumerOffset.json`. What changes between two pieces may be in it or not.
+        """The text of `consumerOffset.json`. A change between two pieces may be in it or not.
 
-        What was committed before the first piece is in it, unless something newer replaced it.
+        An offset that was committed before the first piece is in it, unless something newer
+        replaced it.
         """
         head = {**self.extra, "dataVersion": version_document(self.version)}
         yield msgspec.json.encode(head)[:-1] + b',"groupTopicMap":'

@@ -72,7 +72,7 @@ class RetryPolicy(msgspec.Struct, rename="camel"):
 
 
 class GroupRanges(msgspec.Struct, rename="camel"):
-    """What the numbers of a config may be, in Java's types; a file may hold others."""
+    """The ranges of the numbers of a config, in Java's types; a file may hold others."""
 
     retry_queue_nums: Annotated[int, msgspec.Meta(ge=0, le=1_024)]
     retry_max_times: Annotated[int, msgspec.Meta(ge=-1, le=I32_MAX)]

@@ -1,1 +1,1 @@
-"""What every feature stands on: settings, clock, store, counters, rounds, puts, pace, names."""
+"""The base of every feature: settings, clock, store, counters, rounds, puts, pace, names."""

@@ -1,4 +1,4 @@
-"""What every feature of the broker stands on: settings, clock, store, counters, rounds."""
+"""The base of every feature of the broker: settings, clock, store, counters, rounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Core:
-    """What all features share. It knows none of them."""
+    """The objects that all features share. It knows none of them."""
 
     def __init__(
         self,

@@ -2,9 +2,9 @@
 
 A delayed message, a timer, half of a transaction: put hooks redirect it before it is stored. When
 it is due, `put_again` stores it in its target, with its properties as they came and without the
-checks of a send. What was accepted once stays deliverable: a limit that was lowered since does not
-refuse it; only where its topic was deleted since (`is_deleted`) it is not to be stored. Source:
-semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
+checks of a send. A message that was accepted once stays deliverable: a limit that was lowered since
+does not refuse it; only where its topic was deleted since (`is_deleted`) it is not to be stored.
+Source: semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class Puts:
     async def durable(self, *, background: bool = True) -> None:
         """Wait until everything put so far is on disk; no client does, unless not in `background`.
 
-        What a client waits for all of a group's sync set has then. Raises: OSError when that
-        failed.
+        Messages for which a client waits are then with all of a group's sync set. Raises: OSError
+        when that failed.
         """
         done = trio.Event()
         on_disk = True

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from aerobee.store.stats import Durations
 
 NEW_WORK: Final = ("send", "pull", "lite_pull", "reply", "query", "load_balance")
-"""The pools of the requests that a client may make of another broker as well. What it says of its
-messages here (offsets, acknowledgements, ends of transactions) is taken until the end."""
+"""The pools of the requests that a client may make of another broker as well. A notice about its
+messages here (offsets, acknowledgements, ends of transactions) is taken until the end.
+"""
 
 
 class Rounds:

@@ -128,7 +128,7 @@ class TimerStats:
 
 
 class KnownNames(NamedTuple):
-    """What the tables of this broker say about names; series have no others."""
+    """The names that the tables of this broker know; series have no others."""
 
     topic: Callable[[str], bool] = lambda _: True
     """Whether there is such a topic."""

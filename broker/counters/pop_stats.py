@@ -18,7 +18,7 @@ class Counts(dict[Key, int], Generic[Key]):
     def __init__(self) -> None:
         super().__init__()
         self.overflow = 0
-        """Those of keys that are not counted by themselves."""
+        """The messages of keys that are not counted by themselves."""
 
     def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
         """Drop what was counted for a group or topic."""
@@ -75,7 +75,8 @@ class PopStats:
     def done(self, group: str, topic: str, queue_id: int, count: int, pop_time: int) -> None:
         """Count `count` messages, popped at `pop_time` in ms, as acknowledged or put again.
 
-        One that is acknowledged twice counts twice, as in RocketMQ; the number never gets below 0.
+        A message that is acknowledged twice counts twice, as in RocketMQ; the number never gets
+        below 0.
         """
         queues = self.in_flight.get((group, topic))
         if queues is None or pop_time < self.since_ms:

@@ -39,4 +39,4 @@ class AccessStats:
     not_authorized: int = 0
     """Of an account without the right."""
     dropped: int = 0
-    """Those among them that were one-way, so that nobody was told."""
+    """The one-way requests among them, so that nobody was told."""

@@ -166,7 +166,7 @@ class Dedupe:
     def _merged(
         self, draft: MessageDraft, places: list[FirstMessage | int], new: PutResult
     ) -> PutResult:
-        """What the answer says of messages of which some were there before.
+        """The result for messages of which some were there before.
 
         The sync that it waits for covers those as well.
         """

@@ -1,7 +1,7 @@
 """How long the messages of a delay level have waited, whatever the wall clock showed. Pure.
 
 The due time of a parked message is made from its store timestamp, so it is wrong where the wall
-clock was. What was seen in its level a full delay ago is due at the latest now.
+clock was. A message that was seen in its level a full delay ago is due at the latest now.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ class Schedule:
     def _put(self, level: int, copies: Sequence[Copy]) -> tuple[int, PutStatus]:
         """Store messages; how many are done, and the status of the next one.
 
-        One that can never be stored is set aside.
+        A message that can never be stored is set aside.
         """
         done, status = 0, PUT_OK
         for begin, result in self._puts.put_copies(copies):

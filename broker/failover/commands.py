@@ -1,4 +1,4 @@
-"""What a person asks of a member of a group: AEROBEE_SWITCH and AEROBEE_PROMOTE.
+"""The commands of a person to a member of a group: AEROBEE_SWITCH and AEROBEE_PROMOTE.
 
 A switch is a lease given back, with the name of the next master. A promotion is there for the one
 case in which no member of the sync set comes back: it is made by its name, `unclean`, loses what

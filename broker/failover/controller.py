@@ -67,7 +67,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class LogFigures(NamedTuple):
-    """What a member's heartbeat says of its log."""
+    """The figures of a log in a member's heartbeat."""
 
     epoch: int
     """The last one in it."""
@@ -267,7 +267,7 @@ class Controller:
         if answer.code != ResponseCode.SUCCESS:
             refusal = _refusal("CONTROLLER_ALTER_SYNC_STATE_SET", answer)
             if unanswered and isinstance(refusal, ChangeRefused):
-                # What was sent before may still be carried out.
+                # A request that was sent before may still be carried out.
                 raise DeciderSilent(str(refusal))
             self._unanswered = not isinstance(refusal, ChangeRefused)
             raise refusal
@@ -312,7 +312,7 @@ class Controller:
         return await self._sight(await self._seen())
 
     async def _seen(self) -> GroupState:
-        """What the leader has now. Raises: DeciderSilent, RecordIllegal."""
+        """The state of the group at the leader now. Raises: DeciderSilent, RecordIllegal."""
         header = controller.GetReplicaInfo(broker_name=self._member.broker)
         state = group_state(await self._links.call(header))
         self._state = state

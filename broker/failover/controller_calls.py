@@ -1,4 +1,4 @@
-"""What RocketMQ's controller says of a group, as a record; and which answers refuse. Pure.
+"""The answers of RocketMQ's controller about a group, as a record; and which answers refuse. Pure.
 
 The controller has no lease with a moment: a record that it shows names the epoch of the master in
 the place of one. Source: ReplicasInfoManager.
@@ -61,7 +61,7 @@ NO_GROUP: Final = GroupState()
 
 
 def group_state(answer: Command) -> GroupState:
-    """What GET_REPLICA_INFO has told. Raises: RecordIllegal."""
+    """The state of the group in an answer to GET_REPLICA_INFO. Raises: RecordIllegal."""
     if answer.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
         return NO_GROUP
     if answer.code != ResponseCode.SUCCESS:

@@ -92,7 +92,7 @@ def encode_identity(member: Member, identity: Identity) -> bytes:
 
 
 def decode_identity(data: bytes, member: Member) -> Identity:
-    """What a file says. Raises: StoreRefused where it is none, or one of another group."""
+    """The identity in a file. Raises: StoreRefused where it is none, or one of another group."""
     parts = data[:FILE_BYTES_MAX].decode("utf-8", "replace").split(SEPARATOR)
     if len(parts) not in (3, 4) or not (parts[2].isascii() and parts[2].isdigit()):
         raise StoreRefused("it is no cluster#broker#number")
@@ -116,7 +116,9 @@ class Identities:
         self._member = member
 
     def read(self, name: str = NAME) -> Identity | None:
-        """What a file has; None without one. Raises: StoreRefused naming the file, OSError."""
+        """The identity in a file; None without one. Raises: StoreRefused with the file, OSError.
+        Raises: StoreRefused naming the file, OSError.
+        """
         path = self._root / name
         if not self._disk.exists(path):
             return None
@@ -137,7 +139,7 @@ class Identities:
         self.refused()
 
     def refused(self) -> None:
-        """What was asked for is another member's."""
+        """Drop an identity that turns out to be another member's."""
         self._disk.remove_durably(self._root / TEMP_NAME)
 
 

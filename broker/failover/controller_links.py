@@ -98,7 +98,7 @@ class ControllerLinks:
             await link.call(int(header.code), header, b"", self._answer_s)
 
     async def call(self, header: Header, body: bytes = b"") -> Command:
-        """What the leader answers. Raises: DeciderSilent; the request may be carried out then."""
+        """The answer of the leader. Raises: DeciderSilent; the request may be carried out then."""
         with trio.move_on_after(self._answer_s) as search:
             while True:
                 link = self._open.get(self._leader) or await self._leading()

@@ -1,4 +1,4 @@
-"""What a member asks who decides on the masters of its group: four calls.
+"""The interface of what decides on the masters of a group, for its members: four calls.
 
 Pure: the protocol, its values and its errors. Behind it stands etcd; what a member decides is the
 same with any other. Moments are the member's business: it notes its clock before each call.
@@ -27,7 +27,7 @@ class DeciderMisused(Exception):
 
 
 class Sight(NamedTuple):
-    """What the decider had at one moment."""
+    """The record of the decider at one moment."""
 
     record: Record | None
     version: int
@@ -42,8 +42,8 @@ class Decider(Protocol):
     """The calls. Each raises DeciderSilent and DeciderMisused."""
 
     async def look(self, known: Sight | None, wait_s: float) -> Sight:
-        """What there is now; with `known`, as soon as something has changed since, or after
-        `wait_s`. Raises: RecordIllegal.
+        """The present record; with `known`, as soon as it has changed since, or after `wait_s`.
+        Raises: RecordIllegal.
         """
         ...
 

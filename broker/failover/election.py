@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Candidate(NamedTuple):
-    """What a member knows of itself."""
+    """The facts that a member knows of itself."""
 
     member: int
     epoch: int
     """The latest epoch that it led or followed; 0: none."""
     damage: str = ""
-    """What is wrong with its log, in words; empty: it was read through and is whole."""
+    """The damage to its log, in words; empty: it was read through and is whole."""
     founder: bool = False
     """Whether its settings make it the first master of a group without a record."""
 

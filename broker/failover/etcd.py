@@ -58,7 +58,7 @@ UNANSWERED: Final = (
 """How an endpoint does not answer; UnicodeError: its host is no name."""
 OK: Final = 200
 TOKEN: Final = re.compile("[!-~]+")
-"""What can stand in a header."""
+"""A token that can stand in a header."""
 CLIENT_ERRORS: Final = range(400, 500)
 
 
@@ -128,7 +128,7 @@ class Etcd:
     # ── Endpoints ──
 
     async def _call(self, path: str, body: dict[str, Any], read: Callable[[object], T]) -> T:
-        """What the first endpoint that answers has said; one that refuses us has not.
+        """The answer of the first endpoint that answers; an endpoint that refuses us has not.
 
         `read` makes it of the answer, and raises AnswerIllegal for what is none. Raises:
         DeciderSilent, DeciderMisused, LeaseOver, RecordIllegal.
@@ -141,7 +141,7 @@ class Etcd:
             except (*UNANSWERED, DeciderMisused) as error:
                 misused = misused or isinstance(error, DeciderMisused)
                 reasons.append(f"{target.url}: {str(error) or type(error).__name__}")
-                # It is the last from now on: the next call does not wait for it.
+                # The endpoint is the last from now on: the next call does not wait for it.
                 self.endpoints.remove(target)
                 self.endpoints.append(target)
             else:

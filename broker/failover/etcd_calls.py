@@ -86,7 +86,7 @@ class Keys:
         }
 
     def sight(self, answer: object) -> Sight:
-        """What a range has found. Raises: AnswerIllegal, RecordIllegal."""
+        """The record that a range has found. Raises: AnswerIllegal, RecordIllegal."""
         moment = _revision(answer)
         record, version, held = None, 0, False
         for pair in _rows(answer, "kvs"):
@@ -98,7 +98,7 @@ class Keys:
         return Sight(record, version, held, moment)
 
     def exchanged(self, answer: object, record: Record) -> Sight | None:
-        """What there is after a change; None: it was refused.
+        """The record after a change; None: it was refused.
 
         Raises: AnswerIllegal, RecordIllegal.
         """

@@ -22,7 +22,7 @@ RECEIVE_BYTES: Final = 16_384
 
 
 class AnswerBroken(Exception):
-    """What came back is no answer: not HTTP, cut off, or too long."""
+    """The bytes that came back are no answer: not HTTP, cut off, or too long."""
 
 
 async def connection(target: Endpoint, tls: ssl.SSLContext | None) -> trio.abc.Stream:

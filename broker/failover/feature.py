@@ -107,7 +107,7 @@ class FailoverFeature(Feature):
             self.member.told()
 
     def _figures(self) -> LogFigures | None:
-        """What the controller is told of the log; None: this member may not become the master."""
+        """The figures of the log for the controller; None: this member may be no master."""
         membership, store = self.member.membership, self._core.store
         if membership is None or self.member.unfit:
             return None
@@ -149,7 +149,7 @@ class FailoverFeature(Feature):
         )
 
     def trouble(self) -> str | None:
-        """What is wrong with the group, as far as this member knows; None: nothing."""
+        """The trouble of the group, as far as this member knows; None: nothing is wrong."""
         member, record = self.member, self.member.record
         if member.damage:
             return f"its log is damaged: {member.damage}; {MEND}"
@@ -167,7 +167,7 @@ class FailoverFeature(Feature):
 
     @property
     def weakened_outside(self) -> str:
-        """What a setting of the decider gives up, in words; empty: nothing that is known."""
+        """The safety that a setting of the decider gives up, in words; empty: none known."""
         if self._controlled is None or not self._controlled.elects_unclean:
             return ""
         return (
@@ -176,7 +176,7 @@ class FailoverFeature(Feature):
         )
 
     def begin_anew_by(self, begin_anew: Callable[[], None]) -> None:
-        """What restarts this broker, once its log has to be cut."""
+        """Set the function that restarts this broker, once its log has to be cut."""
         self._following.when_cut = begin_anew
 
     async def leave(self) -> None:

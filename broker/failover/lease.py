@@ -38,7 +38,7 @@ class Lease:
         self._began = max(self._began, began)
 
     def end(self) -> None:
-        """It is to be given back, or the decider has said that it is over."""
+        """End it: the lease is to be given back, or the decider has said that it is over."""
         self._over = True
 
     def may_answer(self, now: float) -> bool:

@@ -66,7 +66,7 @@ HEIR_WAITS: Final = 1.0
 """The part of a lease that other members leave to the one that is named as the next master."""
 
 UNSAID: Final = (DeciderSilent, DeciderMisused, RecordIllegal)
-"""What keeps a member from knowing the record."""
+"""The errors that keep a member from knowing the record."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -81,7 +81,7 @@ class Names(Protocol):
 
 
 class Copier(Protocol):
-    """What copies the tables of a master."""
+    """The service that copies the tables of a master."""
 
     async def copied(self, master: MasterAddress, *, whole: bool = ...) -> bool: ...
 
@@ -123,7 +123,7 @@ class Member:
         self.membership: Membership | None = None
         """From the load of the store on."""
         self.sight: Sight | None = None
-        """What the decider had when it was last heard."""
+        """The record of the decider when it was last heard."""
         self.problem = ""
         """Why the decider is not heard; empty: it is."""
         self.waits_because = ""
@@ -197,7 +197,7 @@ class Member:
                 known = None
 
     async def _looked(self, known: Sight | None) -> Sight | None:
-        """What the decider has, or has next; None: it does not say."""
+        """The record of the decider, or its next one; None: it does not say."""
         wait_s = self._lease_s
         if known is not None and known.record is not None and known.record.heir:
             wait_s *= AGAIN
@@ -266,8 +266,8 @@ class Member:
 
     @property
     def unfit(self) -> str:
-        """What keeps its log from being a master's, in words; empty: nothing. A master goes on with
-        a damaged one.
+        """The reason why its log cannot be a master's, in words; empty: it can. A master goes on
+        with a damaged one.
         """
         membership = self.membership
         assert membership is not None
@@ -336,7 +336,7 @@ class Member:
         except ChangeRefused:
             return
         except UNSAID as error:
-            # It may have the lease, and not know: one that nobody renews ends.
+            # The member may have the lease, and not know: a lease that nobody renews ends.
             log.warning("failover.not_taken", reason=str(error))
             await trio.sleep(self._lease_s * AGAIN)
             return
@@ -442,7 +442,8 @@ class Member:
         record, group = self._own_record, membership.group
         await core.role.stop_following()
         await self._still_able(record.epoch)
-        # What is here goes into the queues; it is shown once all of the set have it.
+        # The records that are here go into the queues; they are shown once all of the set have
+        # them.
         group.dispatch_to(store.commit_log.max_offset)
         ended = False
         with trio.move_on_after(END_COPY_S):

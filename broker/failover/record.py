@@ -31,7 +31,7 @@ class RecordIllegal(ValueError):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the decider knows of a group."""
+    """The decider's record of a group."""
 
     epoch: int
     """From 1 on."""
@@ -144,7 +144,9 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """Whatever the decider has, taken for a record. Raises: RecordIllegal saying what is wrong."""
+    """The value that the decider has, taken for a record. Raises: RecordIllegal saying what is
+    wrong.
+    """
     if len(data) > RECORD_BYTES_MAX:
         raise RecordIllegal(f"it has {len(data)} bytes, {RECORD_BYTES_MAX} are possible")
     try:

@@ -23,7 +23,7 @@ NOTHING = -1
 
 
 class Copy(NamedTuple):
-    """What the master knows of a member's log."""
+    """The log of a member, as far as the master knows."""
 
     end: int
     """Of the bytes that the member has, of this master's log; −1: not known."""
@@ -54,7 +54,7 @@ class SyncSet:
         self.members = frozenset(record.sync_set)
         """As in the record."""
         self.proposed: frozenset[int] | None = None
-        """What the decider was asked for and has not answered."""
+        """The set that the decider was asked for and has not answered."""
         self._copies = {member: Copy(NOTHING, now) for member in self.members}
         self.confirmed = confirmed
         self.appended(end, now)
@@ -93,8 +93,8 @@ class SyncSet:
         """A member has the log up to there, by a report to this master in this epoch.
 
         Reports come also while the log does not grow: a member that is silent is late, as what it
-        copies beside the log gets old. One that comes again may have less than it had. While the
-        log always grows, a member is caught up as of when the log ended where it is now.
+        copies beside the log gets old. A member that comes again may have less than it had. While
+        the log always grows, a member is caught up as of when the log ended where it is now.
         """
         _, caught_up_at, aim, aimed_at = self._copies.get(member, Copy(NOTHING, now))
         if aim != NOTHING and end >= aim:

@@ -1,6 +1,7 @@
 """Values in an SQL filter: parsed and compared as in Java. A text is UTF-8 bytes.
 
-What raises an exception in Java is `Incomparable` here: no match, whatever the rest evaluates to.
+An operation that raises an exception in Java is `Incomparable` here: no match, whatever the rest
+evaluates to.
 Source: semantics §14.2 (ComparisonExpression, Double.compare, Integer.parseInt).
 """
 

@@ -1,4 +1,4 @@
-"""What the broker asks clients over their Telemetry streams, and what they answer.
+"""The questions of the broker to clients over their Telemetry streams, and their answers.
 
 Source: grpc §2.3, §2.9 (the proxy's RemotingChannel and GrpcClientChannel).
 """
@@ -37,7 +37,7 @@ class Respondent(Protocol):
 
     @property
     def context(self) -> Any:
-        """What the connections of its selector share."""
+        """The state that the connections of its selector share."""
 
     @property
     def paused(self) -> bool:

@@ -88,7 +88,7 @@ class Assembly:
 
 
 class OwnChannel:
-    """What our own requests come over: nothing. It only has what handlers look at."""
+    """The channel of our own requests: there is none. It only has what handlers look at."""
 
     def __init__(self, shared: SharedState) -> None:
         self.id = 0

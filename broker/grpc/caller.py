@@ -1,7 +1,7 @@
 """One RPC as the origin of the requests of the broker that it becomes.
 
 To the pools and handlers it is what a connection of remoting is: it has an address and accounts,
-and takes the answers. What it is asked beyond that, its channel knows.
+and takes the answers. Further questions are for its channel.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Entrance(Protocol):
 class Caller:
     """The origin of requests. `channel` is that of its connection.
 
-    Invariant: at most one of its requests waits in a run, is postponed or goes on in steps. Those
-    behind it are kept in `_asked`.
+    Invariant: at most one of its requests waits in a run, is postponed or goes on in steps.
+    Requests behind it are kept in `_asked`.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Caller:
         self.signer = signer
         self.client_id = ""
         self.language = ""
-        # What another client of the connection has shown is not this one's.
+        # An account that another client of the connection has shown is not this one's.
         self._accounts = shown(channel, signer)
         self.closed = False
         self.postponed = False
@@ -130,7 +130,7 @@ class Caller:
 
     @property
     def context(self) -> Any:
-        """What the connections of its selector share."""
+        """The state that the connections of its selector share."""
         return self.channel.context
 
     @property
@@ -260,7 +260,7 @@ class Caller:
         with Border() as border:
             command.reply(answer)
         if border.error is not None:
-            # What cannot be told must not end what woke its request.
+            # An answer that cannot be told must not end the caller that woke its request.
             context.stats.requests_failed += 1
             address, error = self.address, border.error
             log.error("grpc.answer_failed", code=command.code, address=address, exc_info=error)

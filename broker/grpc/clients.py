@@ -53,9 +53,9 @@ class Client(Caller):
         self.stream = stream
         self.number: int = caller.context.shared.next_number()
         self.request_timeout_ms = 0
-        """What its settings say of the time of a call; 0: nothing."""
+        """The time of a call by its settings; 0: none."""
         self.data: HeartbeatData | None = None
-        """What it is a member of."""
+        """The groups of which it is a member."""
         self.lost_at = 0.0
         """When its stream ended; 0: it is open."""
         self.questions = Questions()

@@ -1,4 +1,4 @@
-"""What becomes of received messages: acknowledged, hidden for longer, or dead letters.
+"""The fates of received messages: acknowledged, hidden for longer, or dead letters.
 
 Source: grpc §2.6, §2.8 (AckMessageActivity, ChangeInvisibleDurationActivity,
 ForwardMessageToDLQActivity, DefaultReceiptHandleManager).

@@ -56,7 +56,7 @@ class GrpcFeature(Feature):
         return core.config.remoting.grpc_port > 0
 
     def listener(self, sock: socket.socket, routes: Sequence[Route]) -> Listener:
-        """What is served at the socket of the port. `routes`: of the broker."""
+        """The listener at the socket of the port. `routes`: of the broker."""
         parts = self._parts
         # A broker with a name server answers this one itself; here the topic's own table counts.
         others = [route for route in routes if route.header is not GetRouteInfo]
@@ -86,7 +86,7 @@ class GrpcFeature(Feature):
 
 
 def missing(why: str) -> str:
-    """What is wrong where the extra is not installed, or is too old, and what helps."""
+    """The trouble where the extra is not installed, or is too old, and what helps."""
     matches = (EXTRA.fullmatch(text) for text in requires("aerobee") or ())
     needed = [match[1] for match in matches if match is not None]
     command = shlex.join([sys.executable, "-m", "pip", "install", *needed])

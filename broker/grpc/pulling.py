@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Left(NamedTuple):
-    """What is left of the answer to a pull."""
+    """The rest of the answer to a pull."""
 
     resource: Any
     tags: frozenset[str]
@@ -137,7 +137,7 @@ class Pulling:
         rpc.request(QueryConsumerOffset(group, *queue), partial(_offset, rpc))
 
     def query(self, rpc: Rpc, request: Any) -> None:
-        """One of the ends of a queue, or the offset of a time. Raises: RpcRefused."""
+        """Answer with an end of a queue, or the offset of a time. Raises: RpcRefused."""
         queue = self._queue_of(request)
         policy = request.query_offset_policy
         header: Header

@@ -50,12 +50,12 @@ GIVEN_BACK_MS: Final = 1_000
 
 
 class Demand(NamedTuple):
-    """What a receive asks for, checked."""
+    """The request of a receive, checked."""
 
     group: str
     topic: str
     tags: frozenset[str]
-    """Those that it wants; empty: all, or they are chosen by SQL."""
+    """The tags that it wants; empty: all, or they are chosen by SQL."""
     attempts_max: int
     resource: Any
     auto_renew: bool

@@ -33,9 +33,11 @@ class Rpc(Caller):
         self.call = call
         self.answers = answers
         self.left: Any = None
-        """What has no room in its stream yet."""
+        """The answers that have no room in its stream yet."""
         self.given: Any = None
-        """What the broker hides again and again, for a client that may not have got it."""
+        """The messages that the broker hides again and again, for a client that may not have got
+        them.
+        """
 
     def done(self, **fields: Any) -> None:
         """Answer with success."""

@@ -72,7 +72,7 @@ class Method(NamedTuple):
 
 
 class Parts:
-    """What serves the calls."""
+    """The parts that serve the calls."""
 
     __slots__ = ("clients", "fates", "producing", "pulling", "receiving")
 
@@ -92,7 +92,7 @@ class Parts:
 
 
 class MessagingService:
-    """What calls mean."""
+    """The meaning of calls."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class MessagingService:
             "ReceiveMessage": parts.receiving,
             "PullMessage": pulling,
         }
-        """What has several answers, which wait for room in their stream."""
+        """The methods with several answers, which wait for room in their stream."""
         self._address = address
         self.own: Caller | None = None
         producing, fates = parts.producing, parts.fates

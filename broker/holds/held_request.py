@@ -32,4 +32,4 @@ class HeldRequest:
     weight: int = 1
     """Its weight in the quota."""
     done: bool = field(default=False, init=False)
-    """It was woken, or its connection is closed."""
+    """The request was woken, or its connection is closed."""

@@ -1,9 +1,9 @@
 """Held requests in lines, one for each filter: a message finds the lines that it wakes.
 
 Lines whose filter wants a few tags are found by the code of the message, in one lookup. SQL filters
-and filters with many tags have to be asked one by one, so only a few of these have a line. What is
-beyond a limit waits as if it had no filter: the next message wakes it, and it runs again, with its
-filter. Invariant: a message costs what it wakes, and never more because more are held.
+and filters with many tags have to be asked one by one, so only a few of these have a line. A
+request beyond a limit waits as if it had no filter: the next message wakes it, and it runs again,
+with its filter. Invariant: a message costs what it wakes, and never more because more are held.
 """
 
 from __future__ import annotations
@@ -231,5 +231,5 @@ class WaitingLines(Generic[H]):
 
 
 def _wanted(matches: Filter) -> Choice:
-    """What a filter wants; None: everything. Filters that pass the same are one line."""
+    """The choice of a filter; None: everything. Filters that pass the same are one line."""
     return matches.expression if isinstance(matches, SqlFilter) else matches.codes

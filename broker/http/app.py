@@ -65,7 +65,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Permits:
-    """What a scrape needs while it runs; a few do at a time, the others wait a while."""
+    """The permits of scrapes: a few run at a time, the others wait a while."""
 
     def __init__(self) -> None:
         self._limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
@@ -137,7 +137,7 @@ def _metrics(
         if refused is not None:
             return refused
         if any(check() for check in health.startup.values()):
-            # What would be read is still being loaded, in another thread.
+            # The tables that would be read are still being loaded, in another thread.
             return Response("recovery is not finished\n", 503)
         return Scrape(sources, permits)
 
@@ -175,7 +175,7 @@ def probe(
 
 
 def told_besides(noted: Mapping[str, Check]) -> dict[str, dict[str, str]]:
-    """What is to be known besides, by name; without any the answer has no such field."""
+    """The further facts that are to be known, by name; without any the answer has no such field."""
     reasons = {name: reason for name, check in noted.items() if (reason := check())}
     return {"noted": reasons} if reasons else {}
 
@@ -211,9 +211,9 @@ class Slot:
 class Slots:
     """All connections of the port, the oldest first, `most` at once.
 
-    One more gets the slot of an idle one, the oldest of the address that has most: who opens
-    connections and leaves them idle takes slots from himself, and a scrape finds one. Only where
-    nobody is idle is it refused.
+    A connection beyond that gets the slot of an idle one, the oldest of the address that has most:
+    a client that opens connections and leaves them idle takes slots from itself, and a scrape finds
+    one. Only where nobody is idle is it refused.
     """
 
     def __init__(
@@ -283,8 +283,8 @@ class Connection(TCPServer):
         return await super().protocol_send(event)
 
     async def _send(self, data: bytes) -> None:
-        """Not as Hypercorn does, in a shield: a stop and the time of an answer end it. What was
-        sent in part leaves a connection that is of no use.
+        """Not as Hypercorn does, in a shield: a stop and the time of an answer end it. An answer
+        that was sent in part leaves a connection that is of no use.
         """
         try:
             since = trio.current_time() if self.streams else self.slot.since
@@ -321,7 +321,7 @@ class Server:
         try:
             address = sock.getpeername()[0]
         except OSError:
-            # It has gone already.
+            # The peer has gone already.
             sock.close()
             return None
         slot = Slot(address, trio.current_time(), sock.close)

@@ -73,7 +73,7 @@ class Health:
     live: Mapping[str, Check]
     ready: Mapping[str, Check]
     noted: Mapping[str, Check] = field(default_factory=dict)
-    """What a person should know of a broker that is ready; no probe fails for it."""
+    """The facts that a person should know of a broker that is ready; no probe fails for them."""
 
 
 def loop_turns(stats: LoopStats, clock: MonotonicClock) -> Check:

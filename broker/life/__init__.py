@@ -1,1 +1,1 @@
-"""What a broker, a name server and a supervisor have in common from their start to their stop."""
+"""The code that a broker, a name server and a supervisor share from their start to their stop."""

@@ -50,7 +50,7 @@ def supervisor_socket() -> socket.socket:
 
 
 class Surroundings:
-    """What the process has around its loop: the log and the service manager."""
+    """The surroundings of the process's loop: the log and the service manager."""
 
     def __init__(self, config: BrokerConfig) -> None:
         """Set up the log. Raises: OSError when its file cannot be opened."""

@@ -1,4 +1,4 @@
-"""What a process runs: a broker, a name server, or a supervisor.
+"""The server that a process runs: a broker, a name server, or a supervisor.
 
 It binds all ports first, says with `ReadyReport` that it serves, and ends by `stop`.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ReadyReport(NamedTuple):
-    """What there is to say of a process that serves."""
+    """The report of a process that serves."""
 
     brokers: Sequence[str]
     """The addresses of its brokers; none of a name server."""
@@ -55,13 +55,13 @@ class Reloadable(Protocol):
 
 
 class Server:
-    """What the process runs, from nothing to stopped. `run` may be called once."""
+    """The server that the process runs, from nothing to stopped. `run` may be called once."""
 
     loop: LoopStats
     live: LiveSettings
     tls: ListenerTls
     reloaded: Sequence[Reloadable] = ()
-    """What reads its files again with the settings."""
+    """The parts that read their files again with the settings."""
     users: UserDirectory | None = None
     """The users of which the start may have made the first."""
     anew = False

@@ -1,1 +1,1 @@
-"""What reads the counters: a scrape, and statistics over time."""
+"""The readers of the counters: a scrape, and statistics over time."""

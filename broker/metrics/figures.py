@@ -157,16 +157,16 @@ class ReplicationFigures(Protocol):
         ...
 
     def group_record(self) -> GroupRecord | None:
-        """What a member knows of its group; None of any other broker."""
+        """The group's record, as far as a member knows it; None of any other broker."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSources:
-    """What a scrape reads of each process that serves, a broker or a name server alone."""
+    """The sources of a scrape in each process that serves, a broker or a name server alone."""
 
     metrics: Sequence[Metric[Any]]
-    """What is read of it, in the order of the exposition."""
+    """The metrics to be read, in the order of the exposition."""
     cluster: str
     node_id: str
     """Its `brokerName`, which in a name server is the host name where it is not set."""
@@ -210,11 +210,11 @@ class Sources(ServerSources):
     slave_state: Callable[[], str]
     """How this slave stands to its master; empty of a master."""
     group_record: Callable[[], GroupRecord | None]
-    """What a member knows of its group; None of any other broker."""
+    """The group's record, as far as a member knows it; None of any other broker."""
     read_backlog: Callable[[], Awaitable[Backlog]]
-    """It takes a while, and others run meanwhile."""
+    """The reading takes a while, and others run meanwhile."""
     backlog: Backlog = field(default_factory=Backlog)
-    """What `read_backlog` said for this scrape."""
+    """The result of `read_backlog` for this scrape."""
     now: Callable[[], float]
     """Monotonic seconds, as the pools read them."""
     now_ms: Callable[[], int]

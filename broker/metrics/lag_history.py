@@ -40,7 +40,7 @@ class LagHistory:
         self._now_ms = now_ms
         self._samples: deque[LagSample] = deque(maxlen=HOUR.size)
         self._deleted: list[Callable[[tuple[str, str]], bool]] = []
-        """What was deleted while a sample is taken, which still has its lag."""
+        """The groups and topics deleted while a sample is taken, which still has their lag."""
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

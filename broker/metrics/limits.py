@@ -47,7 +47,7 @@ class LimitUses:
         self._pops = pops
 
     def __iter__(self) -> Iterator[LimitUse]:
-        """One after the other."""
+        """Each limit in turn."""
         for use in (*self._connections(), *self._tables(), *self._held()):
             if use.limit:
                 yield use

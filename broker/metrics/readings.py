@@ -253,7 +253,7 @@ def limits(sources: Sources) -> Iterator[Reading]:
 
 
 def limits_used(sources: Sources) -> Iterator[Reading]:
-    """What is used of each limit."""
+    """The use of each limit."""
     for key, used, _ in sources.limits:
         yield (key,), used
 

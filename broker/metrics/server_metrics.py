@@ -194,4 +194,4 @@ SERVER_METRICS: Final[tuple[Metric[ServerSources], ...]] = (
         lambda s: s.loop.stalls,
     ),
 )
-"""Those of each process that serves, a name server alone as well."""
+"""The metrics of each process that serves, a name server alone as well."""

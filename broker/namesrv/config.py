@@ -1,7 +1,7 @@
 """The configuration of a name server that runs alone: its own keys, and those of the network.
 
 From the same sources as a broker's, in the same order. A file is YAML, or the properties of
-RocketMQ's name server; `listenPort` is the port of the name server. What is about brokers is
+RocketMQ's name server; `listenPort` is the port of the name server. A setting about brokers is
 refused in YAML and on the command line, and ignored elsewhere: an environment may be shared.
 Source: configuration §3.6 (NamesrvConfig).
 """
@@ -70,13 +70,13 @@ def load_namesrv_config(
     leave_out_clashes(layers, overlay, command_line, machine)
     note_hidden(layers, overlay, command_line)
     config = composed([*layers, overlay, command_line], machine, environ)
-    # What would be odd in a broker is a default here.
+    # A value that would be odd in a broker is a default here.
     told = (text for text in config.warnings if not text.startswith(LOCATION))
     return replace(config, warnings=tuple(told))
 
 
 def defaults(home: str) -> list[Entry]:
-    """What differs from a broker's."""
+    """The defaults that differ from a broker's."""
     values = {**DEFAULTS, "storePathRootDir": f"{home}/namesrv"}
     return [Entry(name, Scalar(text, "str"), LOCATION, Form.TEXT) for name, text in values.items()]
 

@@ -60,7 +60,7 @@ LOCK: Final = "namesrv.lock"
 POOL: Final = "admin"
 """The pool of all its requests."""
 DRAIN_S: Final = 0.2
-"""What answers that are ready have, to leave; nothing is lost with them."""
+"""The time that ready answers have to leave; nothing is lost with them."""
 SAVE_S: Final = 10.0
 """How long saving may take at the stop."""
 
@@ -184,7 +184,7 @@ class NamesrvController(Server):
             listening.cancel_scope.cancel()
 
     def sources(self) -> NamesrvSources:
-        """What a scrape reads."""
+        """The sources of a scrape."""
         broker = self.config.broker
         return NamesrvSources(
             metrics=METRICS,

@@ -105,9 +105,10 @@ class BrokerLoss(NamedTuple):
 class LostBrokers:
     """The brokers that left a name server without a word: (cluster, address) → who was there.
 
-    A broker whose connection ends, or whose heartbeats stay away, is in no route from then on. Who
-    asks what brokers there are would not see that one is missing, so its name is kept here until it
-    registers again, unregisters, or a day has passed. The one that was lost first comes first.
+    A broker whose connection ends, or whose heartbeats stay away, is in no route from then on. A
+    client that asks for the brokers would not see that one is missing, so its name is kept here
+    until it registers again, unregisters, or a day has passed. The one that was lost first comes
+    first.
     """
 
     def __init__(self) -> None:

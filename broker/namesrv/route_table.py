@@ -102,7 +102,7 @@ class RouteTable:
         that becomes the master leaves and is entered again, under the name that has just left.
         """
         for _ in self.settle():
-            pass  # What is cleared away afterwards would be the topics that are entered here.
+            pass  # The topics that are entered here would be cleared away afterwards.
         self.own = OwnBroker(broker, broker_id)
         self.own_ha_address = ha_address
         entry = self.brokers.setdefault(broker, Broker(cluster, broker))

@@ -154,7 +154,7 @@ class Acknowledge:
         self._check_offset(header.topic, header.queue_id, header.offset, end=end - 1)
         receipt = self._receipt(header.extra_info, header.offset)
         if receipt.broker != self._config.broker.broker_name:
-            # It would be delivered twice: this broker cannot know that it was hidden.
+            # The message would be delivered twice: this broker cannot know that it was hidden.
             raise Refusal(NO_MESSAGE, f"the receipt is of broker {receipt.broker[:40]!r}")
         key = _key(header, receipt)
         now_ms = self._clock.now_ms()
@@ -230,7 +230,8 @@ class Acknowledge:
         Raises: Refusal.
         """
         if not receipt.broker.isprintable():
-            # It becomes part of a property, so it must not contain the separators of properties.
+            # The name becomes part of a property, so it must not contain the separators of
+            # properties.
             raise Refusal(ILLEGAL, f"the receipt names the broker {receipt.broker[:40]!r}")
         if receipt.in_order:
             return

@@ -115,8 +115,8 @@ class PopOrderTable:
         batch = self.get(topic, group, queue_id)
         if batch is None or (attempt_id is not None and batch.attempt_id == attempt_id):
             return 0
-        # A pop in the future: the clock went back since. What it hid stays hidden for as long as
-        # was asked for, from now on.
+        # A pop in the future: the clock went back since. The messages that it hid stay hidden for
+        # as long as was asked for, from now on.
         batch.ahead_ms = max(batch.ahead_ms, batch.pop_time - now_ms)
         until = batch.blocked_until() - batch.ahead_ms
         return until if until > now_ms else 0

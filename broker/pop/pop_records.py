@@ -32,8 +32,9 @@ BATCHED: Final = -1
 """The `ao` of an acknowledgement that carries a list."""
 RECEIPT_PARTS: Final = 8
 PROXY_PARTS: Final = 2
-"""What RocketMQ's proxy adds to a receipt handle: where the message lies in the log, and for one
-that was hidden anew its queue offset before that."""
+"""The parts that RocketMQ's proxy adds to a receipt handle: where the message lies in the log, and
+for one that was hidden anew its queue offset before that.
+"""
 _encode: Final = msgspec.json.Encoder().encode
 NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 """In a receipt handle; two of them are added to a time that fits a long."""

@@ -103,7 +103,8 @@ class FreshPops:
         while in_order and (in_order[0].begin < read_to or not in_order[0].left):
             self._forget(in_order.popleft())
         if known := self.open.get(name):
-            # Those with one key count once in the revive log, so all of them have to get there.
+            # Check points with one key count once in the revive log, so all of them have to get
+            # there.
             known.begin, known.left = at, [NEVER]
         elif len(in_order) < FRESH_MAX:
             pop = self.open[name] = FreshPop(name, offsets, at)

@@ -20,8 +20,8 @@ LOOKS: Final = 5
 """After so many searches, the objects that survived are searched once more and then frozen."""
 FEW_S: Final = 0.004
 """If the searches took longer, or the interpreter started one itself, too many objects survived:
-they are frozen until the next full search. What thousands of new connections allocate has no
-cycles."""
+they are frozen until the next full search. Objects that thousands of new connections allocate have
+no cycles."""
 WHOLE_S: Final = 86_400.0
 """How often everything is searched, which takes 0.1 s per million objects."""
 GROWN_BLOCKS: Final = 1_000_000

@@ -87,7 +87,7 @@ def listeners_on(port: int) -> list[str]:
                     sockets.add(f"socket:[{fields[9]}]")
     listeners = []
     for process in PROCESSES.glob("[0-9]*") if sockets else ():
-        # It may end while we look, or belong to somebody else.
+        # The process may end while we look, or belong to somebody else.
         with suppress(OSError):
             if any(os.readlink(link) in sockets for link in (process / "fd").iterdir()):
                 name = (process / "comm").read_text().strip()
@@ -206,7 +206,7 @@ def resolved() -> list[str]:
 
 
 class Build(NamedTuple):
-    """What `aerobee_build_info` tells."""
+    """The facts that `aerobee_build_info` tells."""
 
     version: str
     """As `aerobee --version` prints it; a compiled build ends with `+compiled`."""

@@ -59,7 +59,7 @@ class ListenerTls:
         self._off = config.tls_server_mode is TlsMode.DISABLED
         self.wanted = bool(config.tls_server_cert_path) and (http or not self._off)
         self.http = plain_context() if http else None
-        """What HTTP is encrypted with. It asks clients for no certificate."""
+        """The context by which HTTP is encrypted. It asks clients for no certificate."""
         self._used: Contents = ()
         self._refused: Contents = ()
         """Of these it was reported that they cannot work."""

@@ -40,7 +40,7 @@ MAX_VALUE_CHARS = 256
 MAX_REFUSAL_CHARS = 2_048
 """The reason of a refused start ends with the remedy, after paths of any length."""
 MAX_CHANGES_CHARS = 2_048
-"""What a request of an administrator has changed."""
+"""The longest text about the changes of an administrator's request."""
 MAX_TRACEBACK_CHARS = 32_768
 LONG_KEYS: Final = frozenset({"exception", "stack"})
 """Their values have several lines."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PIECE_BYTES: Final = 4_096
-"""What a ready pipe takes without blocking (PIPE_BUF)."""
+"""The most that a ready pipe takes without blocking (PIPE_BUF)."""
 WAITING_BYTES_MAX: Final = 1 << 20
 DRAIN_S: Final = 1.0
 """How long `drain` waits for queued lines."""

@@ -1,8 +1,8 @@
-"""What systemd is told: ready, reloading, stopping, and that the loop turns.
+"""The messages to systemd: ready, reloading, stopping, and that the loop turns.
 
 One datagram to the socket that `NOTIFY_SOCKET` names; without it nothing is sent. An address that
-begins with @ is abstract. One of several brokers tells its supervisor the same, over a socket that
-it has inherited. Source: sd_notify(3).
+begins with @ is abstract. A broker of several tells its supervisor the same, over a socket that it
+has inherited. Source: sd_notify(3).
 """
 
 from __future__ import annotations

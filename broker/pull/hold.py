@@ -56,7 +56,7 @@ class Hold:
     """All held pulls by (topic, queue id) and filter; `flush` sends answers made by the clock.
 
     Invariant: a pull that is not done counts in the quota, and is in `_lines` until it is in
-    `_woken`. One in `deadlines` or `_woken` may be done; then it does not count.
+    `_woken`. A pull in `deadlines` or `_woken` may be done; then it does not count.
     """
 
     at_once = WAKE_PULLS
@@ -218,7 +218,7 @@ class Hold:
             self._wake_line(queue, line)
             return
         below = [held for held in line.held if held.queue_offset < end]
-        # Those that asked for more are not looked at again by messages in between.
+        # Pulls that asked for more are not looked at again by messages in between.
         line.lowest = end
         for held in below:
             self._wake_one(held)

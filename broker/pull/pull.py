@@ -2,7 +2,7 @@
 
 The first failing check answers, in the order clients know. A pull that finds nothing at the end of
 its queue is parked; when woken, it runs again from the read on, without parking and without
-committing. One whose messages are only on disk waits for them outside the loop, and is never
+committing. A pull whose messages are only on disk waits for them outside the loop, and is never
 parked. Source: semantics §1 (PullMessageProcessor).
 """
 

@@ -76,7 +76,7 @@ class Comparison(NamedTuple):
     common: int
     """The end of what both have; UNKNOWN."""
     behind: Cut | None = None
-    """What this log has behind that; None: nothing."""
+    """The records of this log behind that; None: there are none."""
     problem: str = ""
     """Why this slave could not follow even after a cut."""
 
@@ -104,7 +104,9 @@ class AnotherMaster:
             return ChangeAnswer(header=told, changes=changes)
 
     def _checked(self) -> Following:
-        """What is to follow another master. Raises: Refusal where this broker is no such slave."""
+        """The service that is to follow another master. Raises: Refusal where this broker is no
+        such slave.
+        """
         core, following = self._core, self._following
         if following is None or not core.role.is_slave:
             raise refused(
@@ -117,7 +119,7 @@ class AnotherMaster:
         return following
 
     async def _looked(self, header: headers.Follow) -> Answer:
-        """What a change would do. Raises: Refusal where that cannot be said."""
+        """Say what a change would do. Raises: Refusal where that cannot be said."""
         master = await self._asked(header.master)
         compared = await self._compared(master)
         problem = compared.problem
@@ -143,7 +145,7 @@ class AnotherMaster:
         return master
 
     async def _described(self, link: MasterLink, address: str) -> AskedMaster | str:
-        """What the broker there is, or why this slave does not follow it.
+        """The broker there, or the reason why this slave does not follow it.
 
         Raises: MasterRefused, RemotingError.
         """

@@ -173,7 +173,7 @@ class ReplicationFeature(Feature):
         return str(self.following.state)
 
     def group_record(self) -> GroupRecord | None:
-        """What a member knows of its group; None of any other broker."""
+        """The group's record, as far as a member knows it; None of any other broker."""
         return self.status.record()
 
     def told(self) -> str:
@@ -193,7 +193,7 @@ class ReplicationFeature(Feature):
         return f"{in_sync} of {len(slaves)} slaves in sync" if slaves else "no slave"
 
     def lacking(self) -> str | None:
-        """What sends of a SYNC_MASTER lack to be answered with success; None: nothing."""
+        """The reason why sends of a SYNC_MASTER are not answered with success; None: they are."""
         needed = self._core.config.needed_slaves
         if not needed or self._core.role.is_slave:
             return None
@@ -206,7 +206,7 @@ class ReplicationFeature(Feature):
         )
 
     def trouble(self) -> str | None:
-        """What keeps this slave from its master until a person mends it."""
+        """The trouble that keeps this slave from its master until a person mends it."""
         if self.following is None or not self._core.role.is_slave:
             return None
         return self.following.trouble()

@@ -1,8 +1,9 @@
 """A slave follows its master: finds it, compares the logs, and takes what the master sends.
 
-What may be appended is for the store. At the first wrong byte this service stops for good, with the
-log as it was in front of it: the broker goes on serving reads, and says what is wrong. Every other
-end of a connection is followed by another attempt. Source: store format §8 (DefaultHAClient).
+The decision what may be appended is made in the store. At the first wrong byte this service stops
+for good, with the log as it was in front of it: the broker goes on serving reads, and says what is
+wrong. Every other end of a connection is followed by another attempt. Source: store format §8
+(DefaultHAClient).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class State(StrEnum):
     UNREACHABLE = "unreachable"
     """The master does not answer; its slave has what it had."""
     FOLLOWING = "following"
-    """It gets the log as it is written."""
+    """The slave gets the log as it is written."""
     STUCK = "stuck"
     """The master cannot send what comes next."""
     DIVERGED = "diverged"
@@ -81,7 +82,7 @@ REFUSALS: Final = {
     ),
     "deleted": "the master has deleted what comes behind offset {end}: " + EMPTY_STORE,
 }
-"""What a master holds against a slave to which it sends nothing, by its word for it."""
+"""The objection of a master to a slave to which it sends nothing, by its word for it."""
 
 
 OWN_FAULT: Final = "this slave cannot take what comes behind"
@@ -89,7 +90,7 @@ OWN_FAULT: Final = "this slave cannot take what comes behind"
 
 
 class MasterView(NamedTuple):
-    """What a master says of its log and of a slave."""
+    """The answers of a master about its log and a slave."""
 
     end: int
     standing: str = ""
@@ -142,7 +143,7 @@ class Following:
         """Whether this log may go on with the master's; a group asks in its own way. Raises:
         MasterRefused, RemotingError, OSError."""
         self.unknown = "no name server knows the master"
-        """What is said where nobody knows the master."""
+        """The text where nobody knows the master."""
         self.again_s = AGAIN_S
         """The longest pause before the next attempt."""
         self.when_cut: Callable[[], None] = _nothing
@@ -152,7 +153,7 @@ class Following:
         self._connection = trio.CancelScope()
 
     def trouble(self) -> str | None:
-        """What a person has to mend: for the probes."""
+        """The trouble that a person has to mend: for the probes."""
         wrong = self.state in (State.STUCK, State.DIVERGED)
         return f"replication is {self.state}: {self.problem}" if wrong else None
 

@@ -12,9 +12,9 @@ The steps, and what a kill of this broker behind each leaves:
 5. *Taken*: the slave has saved its role and takes puts; its log ends where this one does, or it
    refuses. From here on this broker follows it, and the name servers are told.
 
-Until 4 there is a bound on the pause. Whatever fails by then, or is refused by the slave, has this
-broker go on as the master. Where the slave does not answer the last question, nobody knows whether
-it has taken the role: this broker stays a slave, and says what to do.
+Until 4 there is a bound on the pause. A failure by then, or a refusal by the slave, has this broker
+go on as the master. Where the slave does not answer the last question, nobody knows whether it has
+taken the role: this broker stays a slave, and says what to do.
 """
 
 from __future__ import annotations

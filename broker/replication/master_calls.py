@@ -1,4 +1,6 @@
-"""What a slave asks its master over remoting: where its log ends, what lies in it, its tables."""
+"""The questions of a slave to its master over remoting: where its log ends, what lies in it, its
+tables.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ SHOWN: Final = 127
 """Characters of a foreign name that are repeated."""
 
 NO_RECORD: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND)
-"""What brokers answer when no record begins at an offset."""
+"""The answers of brokers when no record begins at an offset."""
 
 
 class MasterLink(Protocol):
@@ -165,7 +167,7 @@ def settings_of(properties: bytes) -> dict[str, str]:
 
 
 def other_group(properties: bytes, own: BrokerOptions) -> str:
-    """What is wrong with the master's names, in words; empty: they are those of the slave.
+    """The difference of the master's names, in words; empty: they are those of the slave.
 
     `properties` are the master's settings, a line each. A name that they lack is not compared.
     """

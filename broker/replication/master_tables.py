@@ -2,10 +2,10 @@
 
 They are copied as soon as the master answers, then periodically, and at once when a message of an
 unknown topic has come: the log is copied within milliseconds, and its topic must not be a minute
-behind. What the master has dropped is dropped. Offsets are merged, since consumers commit here as
-well. In a group any slave may be the master at any time. So it asks each second for what changes,
-and has the progress that its master has, no more: what it had as the master itself may refer to a
-log that was cut. Source: semantics §0, §17.4 (SlaveSynchronize).
+behind. An entry that the master has dropped is dropped. Offsets are merged, since consumers commit
+here as well. In a group any slave may be the master at any time. So it asks each second for what
+changes, and has the progress that its master has, no more: what it had as the master itself may
+refer to a log that was cut. Source: semantics §0, §17.4 (SlaveSynchronize).
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ CHANGES_S: Final = 1.0
 CHANGES_PART: Final = 20
 """A slave spends at most one part of its time in so many on these copies."""
 UNREADABLE: Final = (ValueError, TypeError, AttributeError)
-"""What a table of another shape raises; BodyError is one of the remoting."""
+"""The errors of a table of another shape; BodyError is one of the remoting."""
 
 WITHOUT_TIMERS: Final = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR)
-"""What RocketMQ 4.9, and a broker with timerWheelEnable=false, answer about timers."""
+"""The answers of RocketMQ 4.9, and of a broker with timerWheelEnable=false, about timers."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -110,7 +110,7 @@ class MasterTables:
         self._offsets: Offsets = {}
         """The master's, as they were last copied."""
         self._late: Progress | None = None
-        """What counts once the log of this slave is there."""
+        """The offsets that count once the log of this slave is there."""
         self._versions: dict[str, Any] = {}
         """Of the tables with a version, as they were last copied."""
         self._origin: tuple[MasterAddress, int] | None = None
@@ -179,7 +179,7 @@ class MasterTables:
         return "nobody knows the master" if master is None else await self._copied_from(master)
 
     def _are_of(self, master: MasterAddress) -> None:
-        """What is copied now is of this master; what is known of an earlier one counts no more."""
+        """Forget the tables of an earlier master: those that are copied now are of this one."""
         origin = master, self._core.role.epoch
         if origin != self._origin:
             self._origin, self._offsets, self._late, self._versions = origin, {}, None, {}
@@ -197,8 +197,8 @@ class MasterTables:
         return reason
 
     async def copied(self, master: MasterAddress, *, whole: bool = True) -> bool:
-        """Copy all tables once, or what has changed; whether that succeeded. What fails is logged
-        once.
+        """Copy all tables once, or what has changed; whether that succeeded. A table that fails is
+        logged once.
         """
         reason = await self._copied_from(master, whole=whole)
         copied = not reason

@@ -44,7 +44,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Member(NamedTuple):
-    """What another broker of this name says of itself."""
+    """The answers of another broker of this name about itself."""
 
     number: int
     address: str
@@ -72,7 +72,7 @@ async def members_of(core: Core, name_server: str, connect: Connect) -> Mapping[
 
 
 async def status_of(link: MasterLink) -> HARuntimeInfo | None:
-    """What a broker says of its replication; None from RocketMQ 4.9, which has no such request.
+    """The replication status of a broker; None from RocketMQ 4.9, which has no such request.
 
     Raises: MasterRefused, RemotingError.
     """

@@ -3,7 +3,7 @@
 It refuses what would lose acknowledged messages, or make two masters; each reason has a name, and
 a person may let it pass by that name. The order keeps a kill at any moment harmless: the slave has
 stopped copying before the role is saved, the role is saved before the first put is taken, and the
-name servers are told last. Where a step fails, it follows its master again. Who asks, a person or
+name servers are told last. Where a step fails, it follows its master again. The caller, a person or
 once an arbiter, is not known here.
 """
 
@@ -146,7 +146,7 @@ class Promotion:
         answers = False
         with suppress(ExceptionGroup, MasterRefused, RemotingError, OSError):
             async with self._connect(following.address.address) as link:
-                # Whatever takes connections there counts, until it says that it is a slave.
+                # A server that takes connections there counts, until it says that it is a slave.
                 answers = True
                 with trio.move_on_after(CALL_S):
                     status = await status_of(link)

@@ -1,4 +1,4 @@
-"""What a slave answers to requests that only its master can serve: code → answer.
+"""The answers of a slave to requests that only its master can serve: code → answer.
 
 A request that is not in the table is served: it reads, or changes what each broker has for
 itself, or is an offset, which a slave keeps until its master's is greater. In a group that decides

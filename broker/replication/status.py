@@ -128,8 +128,8 @@ class StatusProcessor:
     ) -> Answer:
         """EXCHANGE_BROKER_HA_INFO: where this master is.
 
-        What a slave would be told is left: it finds its master by settings and at name servers. In
-        a group the master sends its log to slaves before it serves clients.
+        The part that a slave would be told is left out: it finds its master by settings and at name
+        servers. In a group the master sends its log to slaves before it serves clients.
 
         Source: administration §4.5.
         """

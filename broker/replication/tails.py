@@ -16,7 +16,7 @@ REMEDY = (
     "`aerobee ha follow HOST:PORT --master M --cut` keeps what only this broker has in a directory,"
     " and has its next start take it off the log; or " + EMPTY_STORE
 )
-"""What helps where the logs differ."""
+"""The remedy where the logs differ."""
 
 
 class Tail(NamedTuple):

@@ -34,7 +34,7 @@ OF_OTHERS: Final = 0o007
 REFERENCE_ESCAPED: Final = b'"$ref"', b'"\\u0024ref"'
 """In names of clients `$ref` is ordinary text; unescaped, fastjson takes it for a reference."""
 UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError, BodyError)
-"""What a reader raises for a document of another shape: a list for a table, a word for a number,
+"""The errors of a reader for a document of another shape: a list for a table, a word for a number,
 thousands of brackets in each other.
 """
 

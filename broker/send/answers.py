@@ -1,6 +1,6 @@
 """The answers to sends: made now, or when their messages are on disk and on slaves.
 
-Those of a run are made from one template while the disk works, and go out together when all of it
+Answers of a run are made from one template while the disk works, and go out together when all of it
 is there; to calls of another protocol each is told by itself. Any other send gets an answer of its
 own, in the encoding of its request.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from aerobee.store.results import PutResult
 
     Sends: TypeAlias = list[tuple[Command, Any, bytes]]
-    """Those of a run, each with its unique key."""
+    """The sends of a run, each with its unique key."""
     Frames: TypeAlias = list[tuple[Connection, bytes, list[float]]]
     """The answers to consecutive sends of a connection, and when these arrived."""
 
@@ -51,11 +51,11 @@ SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
-    """What was put for one request, and what its answer says of it."""
+    """The result of the put for one request, and the fields of its answer."""
 
     result: PutResult
     draft: MessageDraft
-    """What was stored, in its topic, or what the messages of a batch have in common."""
+    """The stored message in its topic, or the common fields of the messages of a batch."""
     queue_id: int
     """That of the answer: a delayed message lies in another queue than its own."""
     unique: str | None
@@ -63,7 +63,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     waits: bool
     """Whether the answer waits for the disk."""
     kind: str = NORMAL
-    """What it counts as."""
+    """The kind as which it counts."""
     handle: str | None = None
     """By which its timer can be recalled."""
     msg_ids: str | None = None

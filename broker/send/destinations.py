@@ -97,7 +97,9 @@ class Destinations:
             raise NoPermission(f"the broker[{host}] sending message is forbidden")
 
     def _queue_id(self, queue_id: int, topic: TopicConfig) -> int:
-        """One that is not to be written to in general: any for a negative one. Raises: Refusal."""
+        """A queue id outside the writable ones: any writable queue for a negative id. Raises:
+        Refusal.
+        """
         if queue_id >= topic.write_queue_nums and queue_id >= topic.read_queue_nums:
             raise Refusal(
                 INVALID_PARAMETER,

@@ -20,9 +20,9 @@ class Template(NamedTuple):
     """The stored properties of plain messages, all but their unique key."""
 
     before: bytes
-    """What is stored before the unique key, its name included."""
+    """The text that is stored before the unique key, its name included."""
     after: bytes
-    """What is stored behind it."""
+    """The text that is stored behind it."""
     tags_code: int
 
 
@@ -52,7 +52,7 @@ class KnownProperties:
         """Remember properties of a plain message, if its unique key stands where `find` looks."""
         before, name, rest = text.rpartition(UNIQUE)
         key, _, after = rest.partition("\x02")
-        # What is around a text of each message's own would never come again.
+        # A template around a text of each message's own would never come again.
         if not name or len(before) + len(after) > KNOWN_CHARS or any(own in text for own in OWN):
             return
         if key.encode() != unique or before[-1:] not in ("", "\x02"):

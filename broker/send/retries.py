@@ -27,7 +27,7 @@ def max_tries(group: SubscriptionGroupConfig, wanted: int | None, client_version
 
 
 def tried_again(reconsume_times: int) -> int:
-    """One more than `reconsume_times`, within the field of a record."""
+    """The number of the next try, within the field of a record."""
     return min(reconsume_times + 1, TRIES_MAX)
 
 

@@ -2,9 +2,9 @@
 
 One way for every send: it is checked; what is plain, that is, asks for nothing special, is stored
 together with the plain ones behind it, in one append, and their answers are one buffer for each
-connection. What is not plain (a delay, a transaction, a new topic, a batch) ends such a run, and is
-put by itself. Clients and their tests depend on the order of checks. Source: SendMessageProcessor,
-AbstractSendMessageProcessor.
+connection. A send that is not plain (a delay, a transaction, a new topic, a batch) ends such a run,
+and is put by itself. Clients and their tests depend on the order of checks. Source:
+SendMessageProcessor, AbstractSendMessageProcessor.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
 
 
 class Way(Protocol):
-    """What serves a send that is not plain, after the checks that all sends have in common."""
+    """The way of sends that are not plain, after the checks that all sends have in common."""
 
     def serve(
         self,
@@ -61,7 +61,7 @@ class Way(Protocol):
 
 
 class Special(msgspec.Struct, frozen=True, gc=False):
-    """What has to be known of a send that is served by itself."""
+    """The facts about a send that is served by itself."""
 
     way: Way
     topic: TopicConfig
@@ -78,7 +78,7 @@ class Special(msgspec.Struct, frozen=True, gc=False):
     text: str = ""
     """The properties as they are to be stored, but for what the broker adds."""
     added: str = ""
-    """What the broker adds."""
+    """The properties that the broker adds."""
 
 
 class SpecialSends:

@@ -27,7 +27,7 @@ NAMESRV: Final = "namesrv"
 """The name server among what is asked; the others are the brokers, whose names end with -0, -1 …"""
 
 NotReadyReasons = Callable[[], Awaitable[Mapping[str, str | None]]]
-"""What is asked \N{RIGHTWARDS ARROW} why it is not ready; None: it is."""
+"""The name of each process that was asked \N{RIGHTWARDS ARROW} why it is not ready; None: it is."""
 Scrape = Callable[[str], Awaitable[bytes]]
 """The metrics, for who sends this `Authorization` header."""
 

@@ -91,7 +91,7 @@ def _names(numbers: list[int]) -> str:
 
 
 def _alone(config: BrokerConfig, root: Path, number: int, disk: Disk) -> str:
-    """What a broker is given that serves the store of one of several."""
+    """The settings of a broker that serves the store of one of several, in words."""
     parts = [f"give its directory as storePathRootDir, {member_directory(str(root), number)}"]
     if log := _log(config):
         parts.append(f"its log as storePathCommitLog, {member_directory(str(log), number)}")

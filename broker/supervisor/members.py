@@ -50,7 +50,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class State(StrEnum):
-    """What a member does."""
+    """The state of a member."""
 
     STARTING = "starting"
     READY = "ready"

@@ -52,7 +52,7 @@ class TimersFeature(Feature):
         self.counts = TimingCounts()
         self._count_file = core.tables.changing(self.counts, "timermetrics")
         self.done = TimersDone()
-        # What it says was delivered must not reach the disk before the copies.
+        # Timers that it calls delivered must not reach the disk before the copies.
         self._done_file = core.tables.changing(
             self.done, "timersDone.json", relies_on=core.puts.durable
         )

@@ -77,7 +77,8 @@ class TimerPuts:
     ) -> bool:
         """Put it into its target, or with `roll` into the wheel again; False: retry later.
 
-        One without a valid target is set aside, and one that another master has delivered is done.
+        A timer without a valid target is set aside, and one that another master has delivered is
+        done.
         """
         if self.done.covers(record.queue_offset, timed.out_ms):
             return True

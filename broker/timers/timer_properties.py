@@ -199,7 +199,7 @@ def _kept(end: bytes) -> TimerProperties | None:
 
 @lru_cache(maxsize=64)
 def _stamp(enqueued_ms: int, now_ms: int) -> bytes:
-    """What is added to the properties of a timer that is delivered for the first time."""
+    """The text that is added to the properties of a timer that is delivered for the first time."""
     return b"%b%d\x02TIMER_DEQUEUE_MS\x01%d\x02" % (_ENQUEUED_MARK, enqueued_ms, now_ms)
 
 

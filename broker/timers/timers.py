@@ -135,7 +135,7 @@ class Timers:
     async def _leave_the_rest(self) -> None:
         """Remove the delivered timers from unfinished slots, for whichever broker starts next.
 
-        What was delivered must be on disk before. Raises: OSError.
+        The copies that were delivered must be on disk before. Raises: OSError.
         """
         begun = [slot for slot in self.delivery.begun.values() if slot.done]
         self.delivery.begun.clear()

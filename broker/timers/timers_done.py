@@ -27,7 +27,7 @@ class TimersDone:
 
     def __init__(self) -> None:
         self.queue_offset = 0
-        """What lies before it in the wheel topic the master has put into a slot, or delivered."""
+        """The master has put all before it in the wheel topic into a slot, or delivered it."""
         self.read_time_ms = 0
         """Slots of an earlier time were delivered."""
         self.changes = 0

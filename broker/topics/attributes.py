@@ -48,7 +48,7 @@ ATTRIBUTES: Final[Mapping[str, Attribute]] = {
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     key: ATTRIBUTES[key] for key in (MAX_RATE, MAX_BYTES)
 }
-"""Those of a group that can be edited; of it they limit what it receives."""
+"""The attributes of a group that can be edited; of it they limit what it receives."""
 
 
 def limit_of(attributes: Mapping[str, str], key: str) -> int:

@@ -3,8 +3,8 @@
 A delayed message, a timer or a half may be due after its topic was deleted. Storing it would bring
 the topic's queue back, and after a crash the topic. A topic that is merely unknown says nothing of
 the kind: made by its first send, it may be missing from a table after a crash. So a message counts
-as deleted only where its topic is known to have been deleted behind it in the log. What was stored
-later was accepted for a topic made anew, whatever the tables have lost since.
+as deleted only where its topic is known to have been deleted behind it in the log. A message that
+was stored later was accepted for a topic made anew, whatever the tables have lost since.
 
 A topic made anew is forgotten here: what still waited from before comes to it, as in Java brokers.
 At most `limit` topics are remembered, then the oldest is forgotten.

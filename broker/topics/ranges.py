@@ -1,4 +1,4 @@
-"""What the numbers of a topic may be: those that are asked for, and those that a file has."""
+"""The ranges of the numbers of a topic: those that are asked for, and those that a file has."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """How fast clients may send to each topic, and each group may receive: messages and bytes per
 second, by their attributes.
 
-What has neither attribute has no bucket, and costs nothing. What went through is taken from the
-bucket even if that holds less: one long message may pass a limit, and its topic or group waits
-afterwards until it is paid for. Retries, dead letters and delayed messages that are due count as
-sent no second time.
+A topic or group with neither attribute has no bucket, and costs nothing. A message that went
+through is taken from the bucket even if that holds less: one long message may pass a limit, and its
+topic or group waits afterwards until it is paid for. Retries, dead letters and delayed messages
+that are due count as sent no second time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The check of open transactions: asks producers to commit or roll back.
 
 A half without an end in time is put again at the end of the half queue, and one of its producers is
-asked; after too many checks it is put into a topic for people to inspect. One with a longer
+asked; after too many checks it is put into a topic for people to inspect. A half with a longer
 immunity time stays where it is, and those behind it are checked all the same. The queues hold the
 complete state: this service reads them at the start, and a Java broker continues where it stopped.
 The progress in both is the offset of a group, which moves only when what it refers to is on disk.

@@ -171,10 +171,10 @@ class Half(NamedTuple):
 
 
 class Step(Enum):
-    """What the check does with an open half."""
+    """The decision of the check about an open half."""
 
     STOP = auto()
-    """It is too new, and so is everything behind it."""
+    """The half is too new, and so is everything behind it."""
     KEEP = auto()
     """Put it again at the end of the queue: its immunity is not over."""
     CHECK = auto()
@@ -187,7 +187,7 @@ class Rules(NamedTuple):
     """The settings of the check, and the state when its round began. Times in ms."""
 
     end_offset: int
-    """One past the last half at that time. Halves put again are behind it."""
+    """The offset behind the last half at that time. Halves put again are behind it."""
     timeout_ms: int
     checks_max: int
     reserved_ms: int

@@ -150,7 +150,7 @@ def files_below(folder: Path, depth: int) -> list[Path]:
 
 
 def stamp_of(directory: Path) -> Stamp:
-    """What tells whether a file has changed, come or gone."""
+    """The stamp by which one sees whether a file has changed, come or gone."""
     try:
         return tuple((str(path), version(path)) for path in paths_of(directory))
     except OSError:
@@ -159,7 +159,7 @@ def stamp_of(directory: Path) -> Stamp:
 
 
 def version(path: Path) -> tuple[int, int, int, int]:
-    """What of a file changes with its content; links are followed."""
+    """The facts about a file that change with its content; links are followed."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -168,7 +168,7 @@ def version(path: Path) -> tuple[int, int, int, int]:
 
 
 def text_of(path: Path) -> AclText:
-    """What one file says; a file that others may write says nothing, but a problem."""
+    """The text of one file; a file that others may write has no text, but a problem."""
     # The parser is imported only where there is such a file.
     from aerobee.broker.users.acl_text import AclText, read_acl
 

@@ -49,7 +49,7 @@ Fields = dict[str, yaml.Node]
 
 @dataclass(slots=True)
 class AclText:
-    """What one file says. `places`: where each account stands."""
+    """The accounts of one file. `places`: where each account stands."""
 
     file: str
     accounts: list[PlainAccount] = field(default_factory=list)

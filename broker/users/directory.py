@@ -124,7 +124,7 @@ class UserDirectory:
 
     @property
     def services(self) -> tuple[Service, ...]:
-        """What runs in the background."""
+        """The services that run in the background."""
         return tuple(service for service in (self.shared, self.files) if service is not None)
 
     def load(self) -> None:

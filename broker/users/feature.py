@@ -20,7 +20,7 @@ class UsersFeature(Feature):
     def __init__(self, core: Core) -> None:
         tables, disk, cut_off = core.tables, None, core.rounds.reactor.cut_off
         if core.config.member:
-            # Those of the supervisor: an account is the same at all of its brokers.
+            # The tables of the supervisor: an account is the same at all of its brokers.
             tables = Tables(core.store.root.parent / "config", core.disk, core.clock)
             disk = core.disk
         self.directory = UserDirectory(

@@ -1,8 +1,8 @@
 """Accounts of ACL 1.0 as users with policies: what `plain_acl.yml` says, for the one authority.
 
 A listed right becomes an entry of the CUSTOM policy, a default right one of the DEFAULT policy on
-all topics or groups. What a listed right lacks and the default would grant is denied in the DEFAULT
-policy, since ACL 1.0 does not ask the default for what is listed. Source: semantics §18.2
+all topics or groups. A right that a listed one lacks and the default would grant is denied in the
+DEFAULT policy, since ACL 1.0 does not ask the default for what is listed. Source: semantics §18.2
 (PlainPermissionManager), §18.3 (AuthMigrator).
 """
 
@@ -59,8 +59,8 @@ class PlainAccount:
 def plain_table(
     accounts: Collection[PlainAccount], white: WhiteAddresses, open_topics: Collection[str] = ()
 ) -> PlainTable:
-    """What the authority asks. `open_topics`: topics that every account with any right may send to,
-    as the trace topic.
+    """The table of the authority. `open_topics`: topics that every account with any right may send
+    to, as the trace topic.
     """
     users, policies = {}, {}
     for account in accounts:

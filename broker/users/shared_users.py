@@ -82,7 +82,7 @@ class SharedUsers:
         task_status.started()
         while True:
             await trio.sleep(LOOK_S)
-            # What could not be read is tried again with the next look.
+            # A file that could not be read is tried again with the next look.
             with suppress(Refusal):
                 if self._identities() != self._read:
                     async with self._one_change:

@@ -86,7 +86,7 @@ class UserProcessor:
             self._check_super(command, "create", ResponseCode.SYSTEM_ERROR)
         if self._shared and self._users.is_there(wanted):
             return DONE
-        # What a user of this name was once allowed is not for the new one.
+        # Rights that a user of this name once had are not for the new one.
         user = self._users.create(wanted)
         stale = self._acls.forget(user.username)
         return self._saved(change(user.username, None, user), acls=stale)
@@ -267,7 +267,7 @@ class UserProcessor:
 
 
 def rights_of(acl: AclInfo | None) -> dict[str, str]:
-    """What an ACL says of each resource, for the audit log."""
+    """The rights of an ACL on each resource, for the audit log."""
     policies = (acl.policies if acl is not None else None) or ()
     return {
         f"{policy.policy_type}/{entry.resource}": " ".join(

@@ -3,10 +3,10 @@
     python -m deploy.compiled.build [--wheel DIRECTORY]
 
 Builds in `.cache/compiled/tree`, a copy of the sources. Needs a C compiler, the extra `compiled`,
-and two minutes. What is installed of the wheel needs none of them, and fits the version of the
-interpreter that built it. The sources are in the wheel, too: remove the `.so` files, and it is the
-pure build. The wheel is installed in an environment of its own, `.cache/compiled/venv`, which has
-the libraries of this one: for tests and benches.
+and two minutes. The installed build needs none of them, and fits the version of the interpreter
+that built it. The sources are in the wheel, too: remove the `.so` files, and it is the pure build.
+The wheel is installed in an environment of its own, `.cache/compiled/venv`, which has the libraries
+of this one: for tests and benches.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ path = "deploy/compiled/wheel_hook.py"
 
 
 def missing() -> str | None:
-    """What this machine lacks for the build, and where it is had."""
+    """The tools for the build that this machine lacks, and where they are had."""
     try:
         import mypyc.build  # noqa: F401  # Looked for only.
         import setuptools  # noqa: F401
@@ -61,7 +61,7 @@ def missing() -> str | None:
 
 
 def missing_compiler(given: str) -> str | None:
-    """What keeps a command, as CC has it, from compiling an empty file."""
+    """The error that keeps a command, as CC has it, from compiling an empty file."""
     try:
         command = shlex.split(given)
     except ValueError as error:
@@ -131,7 +131,8 @@ def compile_all(paths: list[str]) -> None:
     from setuptools.command.build_ext import build_ext
 
     os.chdir(TREE)
-    # What the compiled modules import is looked at, and told nothing about: not all of it is there.
+    # The modules that the compiled ones import are looked at, and told nothing about: not all of
+    # them are there.
     options = ["--config-file=", "--explicit-package-bases", "--ignore-missing-imports"]
     options.append("--follow-imports=silent")
     extensions = mypycify(

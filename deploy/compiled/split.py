@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 INTERPRETED = "_interpreted"
-"""What the name of an interpreted copy ends in."""
+"""The end of the name of an interpreted copy."""
 NATIVE = frozenset({"DispatchRequest", "MessageDraft"})
 """The structs that msgspec never reads or writes: two of each for each message."""
 NOT_MADE_FINAL = ("Final", "TypeAlias", "tuple")
@@ -82,7 +82,7 @@ def split(source: str, module: str, compiled: Collection[str]) -> Split:
         if _is_tuple(node) and node not in declared:
             _quote(node, lines)
     for block in _blocks(tree):
-        # What an interpreted copy has in place of types.
+        # The names that an interpreted copy has in place of types.
         if block.orelse:
             start, end = block.body[-1].end_lineno or 0, block.orelse[-1].end_lineno or 0
             lines[start:end] = ["\n"] * (end - start)
@@ -162,7 +162,7 @@ def _make_native(node: ast.ClassDef, lines: list[str]) -> None:
     of_class, equal = f"isinstance(other, {node.name})", f"({ours}) == ({theirs})"
     end = fields[-1].end_lineno or 0
     for one in node.body[node.body.index(fields[-1]) + 1 :][:1]:
-        # What the last field is.
+        # The docstring of the last field belongs to it.
         end = one.end_lineno or 0 if isinstance(one, ast.Expr) else end
     first = fields[0].lineno - 1
     lines[first:end] = ["\n"] * (end - first)
@@ -212,7 +212,7 @@ def _quote(node: ast.ClassDef, lines: list[str]) -> None:
 
 
 def _blocks(tree: ast.Module) -> list[ast.If]:
-    """What is there for type checkers only."""
+    """The blocks that are there for type checkers only."""
     ifs = [node for node in tree.body if isinstance(node, ast.If)]
     return [node for node in ifs if ast.unparse(node.test) == "TYPE_CHECKING"]
 

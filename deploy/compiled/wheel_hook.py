@@ -1,4 +1,6 @@
-"""What hatchling is told of a compiled build: it fits one interpreter, and where its library is."""
+"""The metadata of a compiled build for hatchling: it fits one interpreter, and where its library
+is.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def locked(text: str) -> dict[str, str]:
 
 
 def installed() -> dict[str, Distribution]:
-    """What this interpreter has, by normalized name."""
+    """The distributions of this interpreter, by normalized name."""
     return {normalized(one.name): one for one in distributions()}
 
 
@@ -114,7 +114,7 @@ def bill(found: Mapping[str, Distribution]) -> dict[str, Any]:
 
 
 def differences(found: Mapping[str, str], lock: Mapping[str, str]) -> Iterable[str]:
-    """What an environment has that its lock file does not, and the other way round."""
+    """The differences between an environment and its lock file, in both directions."""
     for name in sorted(found.keys() | lock.keys()):
         if found.get(name) != lock.get(name):
             yield f"{name}: installed {found.get(name, 'no')}, locked {lock.get(name, 'no')}"

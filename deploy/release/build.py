@@ -11,10 +11,11 @@
 | `image` | `aerobee-image-V.tar`, an OCI archive; needs buildah and root |
 | `sbom` | `aerobee-V.sbom.cdx.json`: what the image is built of |
 
-`RELEASE.md` (the notes, from CHANGELOG.md) and `SHA256SUMS` are always made. What cannot be built
-on this machine is left out, and the end says so. What is not committed is not in it. Two builds of
-a commit are equal byte by byte: every time in them is the commit's, and nothing depends on the
-directory, the hour or the machine's umask. Of the image that holds with the same base image.
+`RELEASE.md` (the notes, from CHANGELOG.md) and `SHA256SUMS` are always made. A part that cannot be
+built on this machine is left out, and the end says so. A change that is not committed is not in it.
+Two builds of a commit are equal byte by byte: every time in them is the commit's, and nothing
+depends on the directory, the hour or the machine's umask. Of the image that holds with the same
+base image.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ EXACT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
 class Release(NamedTuple):
-    """What is built, and where."""
+    """The content of a release, and where it goes."""
 
     tree: Path
     """The files of the commit, and nothing else."""
@@ -204,7 +205,7 @@ PARTS: dict[str, Callable[[Release], None]] = {
 
 
 def section(changelog: str, version: str) -> str:
-    """What the change log says of a version, its heading included. Raises: ValueError."""
+    """The section of the change log about a version, its heading included. Raises: ValueError."""
     sections = re.split(r"(?m)^(?=## )", changelog)[1:]
     for one in sections:
         if re.match(rf"## {re.escape(version)}(?:\s|$)", one):
@@ -233,7 +234,7 @@ def sums(directory: Path) -> str:
 
 
 def git(*arguments: str) -> bytes:
-    """What git prints. Exits with its words where it fails, as outside a clone."""
+    """The output of git. Exits with its words where it fails, as outside a clone."""
     done = subprocess.run(("git", "-C", ROOT, *arguments), capture_output=True, check=False)
     if done.returncode:
         sys.exit(f"a release is built from a commit: {done.stderr.decode().strip()}")

@@ -1,4 +1,4 @@
-"""What somebody does first with an installed Aerobee, done with built wheels and nothing else.
+"""The first steps of somebody with an installed Aerobee, done with built wheels and nothing else.
 
     python -m deploy.release.trial WHEEL…
 

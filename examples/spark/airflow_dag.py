@@ -37,6 +37,6 @@ with DAG("aerobee_redrive", start_date=START, schedule=None, params={"group": "b
         bash_command="aerobee dlq redrive {{ params.group }} --yes",
         env=ENVIRONMENT,
         append_env=True,
-        # What was sent is noted: a second try does not send it again.
+        # Messages that were sent are noted: a second try does not send them again.
         retries=1,
     )

@@ -24,7 +24,8 @@ def main(source: str, target: str, topic: str, checkpoint: str) -> None:
         .option("columns", ",".join(NEEDED))
         .load()
     )
-    # What the first broker added is taken off; the property AB_REPLAY says where it came from.
+    # The properties that the first broker added are taken off; the property AB_REPLAY says where
+    # the message came from.
     copies = outgoing(messages, sql.lit(topic), f"mirror of {source}", keep_queues=True)
     query = (
         copies.writeStream.format("aerobee")

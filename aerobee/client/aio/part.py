@@ -180,4 +180,4 @@ class Part:
 
 
 def do_nothing() -> None:
-    """What there is to forget before a start."""
+    """Forget nothing: before a start there is nothing to forget."""

@@ -298,7 +298,7 @@ class Client:
         self.check_works()
         channel = self._connections.channel(address)
         if self.instance.closing.is_set:
-            # It was opened after `close` had closed the others.
+            # The connection was opened after `close` had closed the others.
             channel.close()
         return channel
 

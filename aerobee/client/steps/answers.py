@@ -32,8 +32,8 @@ ACCESS_CONTROL: Final = re.compile(
     r"|User:\S* (has no permission to access|is not found|not found|is disabled)"
     r"|The super user can only be|client id .* of another account)"
 )
-"""What access control says, here and in RocketMQ; other refusals with NO_PERMISSION are about the
-broker, a topic or a group.
+"""The words of access control, here and in RocketMQ; other refusals with NO_PERMISSION are about
+the broker, a topic or a group.
 
 Source: semantics §18.3 (AuthenticationException, AuthorizationException).
 """

@@ -191,7 +191,7 @@ class Outbox:
             if len(chunk) == 1:
                 self._settle(chunk[0], error)
             else:
-                # One of the messages, or the batch, may be too large for this broker.
+                # A message of these, or the batch, may be too large for this broker.
                 for outgoing in chunk:
                     yield from self._send(batch_queue, [outgoing])
         except AerobeeError as error:

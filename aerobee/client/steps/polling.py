@@ -139,7 +139,8 @@ class PullMember(Member):
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Pause pulling and delivery of these queues, or all. Raises: QueueNotAssignedError.
 
-        What is pulled and not delivered is pulled again later: it would take room from others.
+        A message that is pulled and not delivered is pulled again later: it would take room from
+        others.
         """
         for held in [self.holding(queue) for queue in queues] or self.held.values():
             held.paused = True

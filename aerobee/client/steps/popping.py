@@ -285,7 +285,8 @@ class Popper:
                 used += len(message.body)
                 (messages if wanted.wants(message.tag) else unwanted).append(message)
         except MessageUnreadableError as error:
-            # It is delivered again when it is visible; another member may be able to read it.
+            # The message is delivered again when it is visible; another member may be able to read
+            # it.
             self.instance.log_once(f"read {name}", "%s", error)
         except NoRoom as none:
             left = as_stored(answer.body, none.at, name, namespace)
@@ -300,7 +301,7 @@ class Popper:
             try:
                 yield from self._hide(message, Receipt.of(message), GIVEN_BACK_MS)
             except AerobeeError as error:
-                # It is delivered again after its invisible time all the same.
+                # The message is delivered again after its invisible time all the same.
                 self.instance.log_once(f"give back {message.topic}", "%s", error)
 
     # ── Acknowledgement ──

@@ -234,7 +234,7 @@ class Sender:
         )
 
     def _unpacked(self, message: Message) -> ProducerBatch:
-        """What a message adds to a batch, which is checked already and not compressed."""
+        """The part of a batch that a message is; it is checked already and not compressed."""
         uniq_id = self._next_id()
         named = property_string(message, uniq_id, self._of_all)
         return ProducerBatch(

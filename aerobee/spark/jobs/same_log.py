@@ -139,7 +139,7 @@ def _check_goes_on(first: Segment, entries: Sequence[Entry], log_id: str, archiv
 
 
 def _way_out(ids: Sequence[str]) -> str:
-    """What to do if a store without an id is of the archive's log in spite of all."""
+    """The remedy if a store without an id is of the archive's log in spite of all."""
     return f"; or, if you know that it is the log of this archive, say --log-id {ids[-1]}"
 
 

@@ -30,11 +30,11 @@ UNKNOWN_LEVEL_MS = 1_000
 PRECISION_MS = 1_000
 """How much a broker lowers the time of a timer at most."""
 KEY = ("_topic", "_queue", "_timer", "msgId", "bornTimestamp", "bodyCRC", "reconsumeTimes")
-"""What a message that waits and its later copy have in common."""
+"""The columns that a message that waits and its later copy have in common."""
 
 
 class _DelayColumns(NamedTuple):
-    """What the properties of a record say about its delay."""
+    """The delay of a record by its properties."""
 
     topic: Column
     queue: Column

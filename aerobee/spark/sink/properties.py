@@ -41,7 +41,7 @@ READ_PROPERTIES = (
     ". Rows that were read have what brokers added, too: aerobee.spark.jobs.sending.outgoing takes "
     "it off, see examples/spark/mirror.py"
 )
-"""What to do with the column of a read."""
+"""The advice for the column of a read."""
 NAMES_KEPT = 10_000
 """The most valid property names that are cached."""
 

@@ -129,5 +129,5 @@ class FailoverConfig:
 
     @property
     def decider(self) -> str:
-        """What decides on the master, in words."""
+        """The decider on the master, in words."""
         return "the controller" if self.enable_controller_mode else "etcd"

@@ -74,7 +74,7 @@ class ClusterLooks:
     ) -> ClusterLook:
         """The newest look of an account; another one begins when it is older than LOOK_S.
 
-        Whatever `look` raises is the failure of that look.
+        An error that `look` raises is the failure of that look.
         """
         kept = self._kept.pop(account, None) or KeptLook()
         self._kept[account] = kept
@@ -176,7 +176,7 @@ def look_at_cluster(
 def dropped_since(before: ClusterLook, rows: Sequence[Row], now_ms: int) -> dict[str, int]:
     """The brokers of the look before that the name servers know no more, and since when.
 
-    One that has come back, at whatever address, is none of them.
+    A broker that has come back, at whatever address, is none of them.
     """
     known = {(row["cluster"], row["broker"], row["id"]) for row in rows}
     addresses = {row["address"] for row in rows}
@@ -190,7 +190,7 @@ def dropped_since(before: ClusterLook, rows: Sequence[Row], now_ms: int) -> dict
 
 
 def dropped_row(row: Row) -> dict[str, Any]:
-    """What is left to show of such a broker: who it was, and no figure of it."""
+    """The row of such a broker: who it was, and no figure of it."""
     who = {name: row[name] for name in ("cluster", "broker", "id", "address")}
     why = "the name servers have dropped it: it is down, or was taken away"
     return dict.fromkeys(row) | who | {"state": "dead", "own": False, "why": why, "lacks": ""}

@@ -1,4 +1,4 @@
-"""What is wrong, as rows: severity, kind, text, advice, and the topic or group that it is about.
+"""The findings as rows: severity, kind, text, advice, and the topic or group that it is about.
 
 Pure. The advice is a command of `aerobee`.
 """
@@ -41,7 +41,7 @@ def ranked(findings: Iterable[Row]) -> list[Row]:
 
 
 def findings_of(row: Row) -> list[Row]:
-    """What is wrong with a group."""
+    """The findings about a group."""
     name, lag = row["group"], row["lag_at_least"]
     advice = f"aerobee group doctor {name}"
     findings: list[Row] = []
@@ -65,7 +65,7 @@ def findings_of(row: Row) -> list[Row]:
 
 
 def disk_findings(broker: str, percent: float | None, full_in_s: float | None) -> list[Row]:
-    """What is wrong with the disk of a broker. `full_in_s`: at this pace; None: not known."""
+    """The findings about the disk of a broker. `full_in_s`: at this pace; None: not known."""
     if percent is None:
         return []
     advice = "aerobee broker clean files"

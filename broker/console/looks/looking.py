@@ -45,7 +45,7 @@ OLD_S: Final = 10.0
 
 
 class Tables(NamedTuple):
-    """What a snapshot is read from."""
+    """The tables from which a snapshot is read."""
 
     core: Core
     topics: TopicTable
@@ -55,7 +55,7 @@ class Tables(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What a group has not consumed in all its topics, as a scrape tells it."""
+    """The messages that a group has not consumed in all its topics, as a scrape tells it."""
 
     lag_s: float | None = 0.0
     in_flight: int = 0
@@ -79,8 +79,8 @@ class Looking:
         self._lock = trio.Lock()
 
     async def snapshot(self) -> Snapshot:
-        """The newest snapshot. One that is older than a tick is made anew: who asks first waits for
-        that, and others get the one before meanwhile.
+        """The newest snapshot. A snapshot that is older than a tick is made anew: the first caller
+        waits for that, and others get the one before meanwhile.
         """
         clock = self._tables.core.clock
         if self._lock.locked() and self._newest and clock.monotonic() - self._made < OLD_S:
@@ -353,7 +353,7 @@ class Pass:
         }
 
     def _findings(self, overview: Row) -> list[Row]:
-        """What is wrong with the broker itself."""
+        """The findings about the broker itself."""
         findings: list[Row] = []
         if overview["problem"]:
             text, advice = f"sends are refused: {overview['problem']}", "aerobee cluster info"

@@ -1,7 +1,7 @@
 """Makes one snapshot of a broker's own and of what the other brokers of its cluster told. Pure.
 
-What a broker does not tell is not known: where one is missing, a count is None, and `…_at_least`
-has what the others told.
+A figure that a broker does not tell is not known: where one is missing, a count is None, and
+`…_at_least` has what the others told.
 """
 
 from __future__ import annotations

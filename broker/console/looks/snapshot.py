@@ -65,7 +65,7 @@ class Snapshot:
     overview: Mapping[str, Any]
     """Figures by the names in OVERVIEW."""
     findings: Sequence[Mapping[str, Any]]
-    """What is wrong now: severity (error, warning), kind, text, advice, topic, group."""
+    """The findings now: severity (error, warning), kind, text, advice, topic, group."""
     topics: Sequence[Mapping[str, Any]]
     """topic, kind (normal, retry, dead, system), type, read_queues, write_queues, perm, messages,
     messages_at_least, in_per_s, groups, delayed, half."""
@@ -82,8 +82,9 @@ class Snapshot:
     missing: Sequence[str] = ()
     """The brokers of which neither master nor slave tells what it has."""
     brokers: Sequence[Mapping[str, Any]] = ()
-    """What `aerobee cluster info` prints of each, `own` (it runs in this process), `why` (it does
-    not tell what it knows; empty: it does), and `lacks` (the right that the account needs)."""
+    """A row of `aerobee cluster info` for each, with `own` (it runs in this process), `why` (it
+    does not tell what it knows; empty: it does), and `lacks` (the right that the account needs).
+    """
 
     def topics_of(self, viewer: Viewer) -> list[Mapping[str, Any]]:
         """The topics that the viewer may see."""

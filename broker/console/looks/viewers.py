@@ -27,7 +27,7 @@ class Viewer:
     account: Account | None = None
     authority: Authority | None = None
     csrf: str = ""
-    """What forms must carry; empty of a script, which signs each request by itself."""
+    """The token that forms must carry; empty of a script, which signs each request by itself."""
     may_read_bodies: bool = False
 
     @property
@@ -54,15 +54,15 @@ READS: Final = frozenset({Action.GET, Action.LIST})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What an operation came to.
+    """The result of an operation.
 
     `asks`: it would do that, and has done nothing; call it again, confirmed.
     """
 
     value: Any = None
-    """What the command prints with --json."""
+    """The value that the command prints with --json."""
     notes: Sequence[str] = ()
-    """What it says beside that, such as which brokers do not answer."""
+    """The remarks beside that, such as which brokers do not answer."""
     asks: str = ""
     complete: bool = True
     """False: the command ended as one that found something wrong, or did not reach everything."""

@@ -1,7 +1,7 @@
 """Pages that change something: each says what will follow, and does it when that is confirmed.
 
-A GET never changes anything. What it tells of the consequence it reads, or asks the command to try
-with `dry_run`.
+A GET never changes anything. The consequence that it tells is read, or comes from the command,
+tried with `dry_run`.
 """
 
 from __future__ import annotations
@@ -366,7 +366,7 @@ class Changes:
 
 
 async def _named(request: Request, name: str) -> str:
-    """What a change is about: a field of the form, or of the query. Raises: Failure."""
+    """The name that a change is about: a field of the form, or of the query. Raises: Failure."""
     return (await given_fields(request)).needed(name)
 
 
@@ -393,7 +393,7 @@ def _position(query: Fields) -> str:
 
 
 def _movement(moves: Sequence[Mapping[str, Any]], text: Callable[..., str], *, done: bool) -> str:
-    """What moved offsets mean: messages that come again, and messages that never come."""
+    """The meaning of moved offsets: messages that come again, and messages that never come."""
     back, ahead, queues = states.moved(moves)
     values = {"queues": queues, "n": formats.number(back)}
     parts = []

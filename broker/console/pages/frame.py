@@ -1,4 +1,5 @@
-"""What all pages have in common: who looks, in which language and colours, and where they are.
+"""The parts that all pages have in common: who looks, in which language and colours, and where they
+are.
 
 A request becomes a page by the name of a template and what it shows; a `Failure` becomes a page
 that says what is wrong, with its status.
@@ -121,8 +122,8 @@ class Frame:
         )
 
     def _notices(self, request: Request, snapshot: Snapshot | None) -> list[State]:
-        """What every page but the overview, which has the findings, says of brokers that do not
-        tell what they know.
+        """The notice of every page but the overview, which has the findings, about brokers that do
+        not tell what they know.
         """
         text = self.translator(request)
         if snapshot is None or not snapshot.missing:

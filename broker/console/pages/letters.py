@@ -153,13 +153,13 @@ def _text_of(body: bytes | None) -> str | None:
 
 
 def problems_of(what: str, value: Any) -> dict[str, str]:
-    """What was wrong with each letter that a command found, by its place; empty: nothing."""
+    """The problem with each letter that a command found, by its place; empty: none."""
     rows = (value or {}).get("letters", ()) if what == "redrive" else value or ()
     return {row["place"]: row.get("problem") or "" for row in rows}
 
 
 def _question(what: str, rows: Sequence[Mapping[str, Any]], text: Callable[..., str]) -> str:
-    """What will follow."""
+    """The consequence, in words."""
     count = formats.number(len(rows))
     if what == "drop":
         return text(

@@ -1,4 +1,4 @@
-"""What an open page is told: rates every two seconds, and new messages of one topic.
+"""The streams of an open page: rates every two seconds, and new messages of one topic.
 
 Each is a stream of server-sent events that ends after some minutes; browsers open it again. The
 rates that anybody looked at stay for an hour, for the chart of the next who looks.

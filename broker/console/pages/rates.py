@@ -18,7 +18,7 @@ MILLI: Final = 1_000
 
 
 class Rates:
-    """What the overview has shown lately."""
+    """The figures that the overview has shown lately."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, float, float]] = deque(maxlen=POINTS_MAX)

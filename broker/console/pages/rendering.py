@@ -114,7 +114,7 @@ def _counting(text: Callable[..., str]) -> Callable[..., str]:
 
 
 def _shown(value: object) -> object:
-    """What becomes of every value before it is escaped."""
+    """The form of every value before it is escaped."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return formats.visible(value)
     return "" if value is None else value

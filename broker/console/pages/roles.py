@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Attempt(NamedTuple):
-    """What an operation came to: done, or why not."""
+    """The end of an operation: done, or why not."""
 
     outcome: Outcome | None
     notes: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""What a state looks like on a page: its severity, its word, and where it can be mended. Pure.
+"""The look of a state on a page: its severity, its word, and where it can be mended. Pure.
 
 Severities are the classes of console.css: ok, note, warning, error, unknown. The words are texts
 that templates translate.
@@ -150,7 +150,7 @@ TITLES: Final = {
     "topic_not_readable": "A topic may not be read",
     "versions_differ": "Members have different versions",
 }
-"""What each kind of finding means, for languages in which the broker says nothing itself."""
+"""The meaning of each kind of finding, for languages in which the broker says nothing itself."""
 LABELS: Final = {"error": "error", "warning": "warning", "note": "note"}
 
 
@@ -317,7 +317,7 @@ def glance(message: Mapping[str, Any], *, may_read: bool) -> str | None:
 
 
 def place_of(message: Mapping[str, Any]) -> str:
-    """What names a message by where it lies."""
+    """The name of a message by the place where it lies."""
     return f"{message['topic']}/{message['broker']}/{message['queue_id']}@{message['queue_offset']}"
 
 

@@ -380,7 +380,7 @@ def _count(text: str) -> int:
 
 
 def _scanned(query: Fields, text: Any) -> str:
-    """What a search has looked at."""
+    """The text about the messages that a search has looked at."""
     since, until = query["since"], query["until"]
     if query["key"]:
         where = text("by the index of keys")

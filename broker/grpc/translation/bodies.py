@@ -21,11 +21,11 @@ PLAIN_BYTES_MAX: Final = 16 << 20
 """A body that unpacks to more stays packed: a few kilobytes can expand to gigabytes."""
 PIECE_BYTES: Final = 256 << 10
 WINDOW_BYTES_MAX: Final = 8 << 20
-"""What a zstd frame may ask a decoder to remember."""
+"""The most that a zstd frame may ask a decoder to remember."""
 
 
 def as_read(body: bytes | memoryview, sys_flag: int) -> tuple[bytes, Encoding]:
-    """A stored body and its encoding. What does not unpack is sent as gzip, as it lies: its
+    """A stored body and its encoding. A body that does not unpack is sent as gzip, as it lies: its
     consumer finds it corrupted, and deals with it.
     """
     stored = bytes(body)
@@ -50,7 +50,7 @@ def unpacked(body: bytes, kind: int) -> bytes | None:
 
 
 def all_of(unpacker: Any, body: bytes) -> bytes | None:
-    """What zlib or LZ4 make of a body, piece by piece. Raises: zlib.error, RuntimeError."""
+    """The whole body that zlib or LZ4 unpack, piece by piece. Raises: zlib.error, RuntimeError."""
     pieces, left, size = [], body, 0
     while not unpacker.eof and (piece := unpacker.decompress(left, PIECE_BYTES)):
         # LZ4 keeps the rest itself.
@@ -63,8 +63,8 @@ def all_of(unpacker: Any, body: bytes) -> bytes | None:
 
 
 def of_zstd(body: bytes) -> bytes | None:
-    """What zstd makes of a body. It is measured first: what tells the end of a frame takes no limit
-    of the output. Raises: ValueError.
+    """The body that zstd unpacks. It is measured first: what tells the end of a frame takes no
+    limit of the output. Raises: ValueError.
     """
     zstandard = import_module("zstandard")
     unpacker = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)

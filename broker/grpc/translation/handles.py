@@ -38,7 +38,7 @@ class Handle(NamedTuple):
     physical_offset: int
 
     def text(self) -> str:
-        """What the client keeps."""
+        """The text that the client keeps."""
         return f"{self.receipt.text()} {self.physical_offset}"
 
     @property

@@ -95,7 +95,7 @@ class KeptHandles:
         return kept
 
     def find(self, group: str, text: str) -> KeptHandle | None:
-        """What is kept for the handle of a client."""
+        """The message that is kept for the handle of a client."""
         return self._kept.get((group, text))
 
     def current(self, group: str, text: str, now_ms: int) -> Handle:
@@ -110,7 +110,9 @@ class KeptHandles:
         self._kept.pop((group, text), None)
 
     def due(self, now_ms: int) -> Iterator[KeptHandle]:
-        """Those to be hidden again now. What is over is dropped; others may run at each step."""
+        """The messages to be hidden again now. A message whose time is over is dropped; others may
+        run at each step.
+        """
         for key, kept in list(self._kept.items()):
             left_ms = kept.current.visible_ms - now_ms
             if left_ms < 0:
@@ -119,7 +121,7 @@ class KeptHandles:
                 yield kept
 
     def of_client(self, client_id: str) -> list[KeptHandle]:
-        """Those that are hidden again for a client."""
+        """The messages that are hidden again for a client."""
         return [
             handle
             for handle in self._kept.values()

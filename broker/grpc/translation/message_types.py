@@ -24,7 +24,7 @@ ORDINARY: Final = (
     MessageType.DELAY,
     MessageType.TRANSACTION,
 )
-"""What a topic of mixed messages says that it takes."""
+"""The types that a topic of mixed messages says that it takes."""
 BY_ATTRIBUTE: Final[Mapping[str, tuple[MessageType, ...]]] = {
     "UNSPECIFIED": (MessageType.MESSAGE_TYPE_UNSPECIFIED,),
     "NORMAL": (MessageType.NORMAL,),

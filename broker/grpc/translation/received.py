@@ -34,7 +34,7 @@ INT32_MAX: Final = 2**31 - 1
 
 
 class PopAnswer(NamedTuple):
-    """What the answer to a pop says of all of its messages."""
+    """The fields of an answer to a pop that are about all of its messages."""
 
     pop_time: int
     invisible_ms: int
@@ -104,7 +104,7 @@ class PoppedMessage(NamedTuple):
 
 
 def numbers(text: str | None) -> dict[str, int]:
-    """What stands behind each name in `0 <name> <number>;…`, for the topic itself."""
+    """The number behind each name in `0 <name> <number>;…`, for the topic itself."""
     numbers = {}
     for entry in (text or "").split(";"):
         retry, _, rest = entry.partition(SPACE)
@@ -163,7 +163,7 @@ def message_of(
 
 
 def add_optional(system: Any, properties: dict[str, str]) -> None:
-    """What only some messages have."""
+    """Set the properties that only some messages have."""
     tag, group = properties.get("TAGS"), properties.get(GROUP)
     if tag is not None:
         system.tag = tag

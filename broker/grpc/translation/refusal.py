@@ -1,4 +1,4 @@
-"""What went wrong, in the codes of the 5.x clients: our own checks, and answers of the broker.
+"""The refusals in the codes of the 5.x clients: our own checks, and answers of the broker.
 
 A client retries INTERNAL_SERVER_ERROR at once, and TOO_MANY_REQUESTS after a while; the other codes
 it hands to its user. Source: grpc §2.11 (ResponseBuilder).

@@ -39,7 +39,7 @@ def endpoints_of(address: str) -> Any:
 
 
 def permissions_of(topic: TopicConfig) -> Iterator[Permission]:
-    """What clients may do with each queue: some only read, some only write, the rest both."""
+    """The permission of clients on each queue: some only read, some only write, the rest both."""
     read = topic.read_queue_nums if topic.perm & READ else 0
     write = topic.write_queue_nums if topic.perm & WRITE else 0
     if not (read or write):
@@ -77,8 +77,8 @@ def queues_of(topic: TopicConfig, resource: Any, broker: Any) -> list[Any]:
 
 
 def assignments_of(topic: TopicConfig, resource: Any, broker: Any, *, fifo: bool) -> list[Any]:
-    """What each member of a group consumes: in order every queue, else any of them, since POP
-    shares messages out by itself. Raises: RpcRefused when none may be read.
+    """The queues that each member of a group consumes: in order every queue, else any of them,
+    since POP shares messages out by itself. Raises: RpcRefused when none may be read.
     """
     count = topic.read_queue_nums if topic.perm & READ else 0
     if not count:

@@ -1,4 +1,5 @@
-"""What the broker knows of a consumer by itself: its subscriptions, and that it pops any queue.
+"""The running info of a consumer that the broker knows by itself: its subscriptions, and that it
+pops any queue.
 
 Consumers of remoting report it; those of gRPC know nothing of queues. Pure. Source: grpc §2.3,
 §2.4.

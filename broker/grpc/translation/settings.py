@@ -1,4 +1,4 @@
-"""What a client is told in answer to its settings, and what it registers as.
+"""The settings that a client is told in answer to its own, and the heartbeat as which it registers.
 
 Source: grpc §2.3 (ClientActivity, GrpcClientSettingsManager).
 """
@@ -44,7 +44,7 @@ CONSUMERS: Final = {
     ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
     ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
 }
-"""What kinds of consumers are shown as."""
+"""The kinds as which consumers are shown."""
 CONSUMES_WITHOUT_METRICS: Final = (5, 1, 1)
 """Python's push consumers before this version fail over settings that turn their metrics off, read
 their stream no further, and never consume (rocketmq-clients #1168)."""
@@ -154,8 +154,8 @@ def check_kind(settings: Any) -> None:
 
 
 def heartbeat_of(settings: Any, client_id: str, now_ms: int) -> HeartbeatData:
-    """What a client with these settings is a member of. Producers have the group of each topic
-    that they send to. Raises: RpcRefused.
+    """The heartbeat of a client with these settings, with the groups of which it is a member.
+    Producers have the group of each topic that they send to. Raises: RpcRefused.
     """
     if settings.HasField("publishing"):
         topics = dict.fromkeys(topic_of(topic) for topic in settings.publishing.topics)

@@ -22,7 +22,7 @@ class TransactionId(NamedTuple):
     message_id: str
 
     def text(self) -> str:
-        """What the client keeps."""
+        """The text that the client keeps."""
         return f"{self.physical_offset:x}.{self.queue_offset:x}.{self.message_id}"
 
 

@@ -1,4 +1,4 @@
-"""What one broker knows of its topics, groups and clients, in few requests.
+"""The tables of one broker about its topics, groups and clients, in few requests.
 
 Four requests list topics, groups, the lag of all groups, and producers. The members of a group and
 the bounds of a topic take a request each: one look asks some of these, and goes on where the look
@@ -48,7 +48,7 @@ WAITS_MAX: Final = 32
 
 
 class Progress(NamedTuple):
-    """What a group has not consumed at a broker, and how fast it consumes there."""
+    """The messages that a group has not consumed at a broker, and how fast it consumes there."""
 
     lag: int
     in_flight: int
@@ -73,7 +73,7 @@ class Extent(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerTables:
-    """What a broker has told. What was not asked yet has no entry."""
+    """The tables that a broker has told. A table that was not asked for yet has no entry."""
 
     target: Broker
     topics: Mapping[str, TopicConfig]

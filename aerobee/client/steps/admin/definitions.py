@@ -1,4 +1,4 @@
-"""What is defined in a cluster: topics and groups with all their settings, in RocketMQ's words.
+"""The definitions of a cluster: topics and groups with all their settings, in RocketMQ's words.
 
 Source: admin §4.1, §4.2 (TopicConfig, SubscriptionGroupConfig).
 """

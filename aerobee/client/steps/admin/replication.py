@@ -82,7 +82,7 @@ def replication_status(routes: Routes, broker: str | None = None) -> Steps[Repli
 
 
 def group_of(told: HARuntimeInfo) -> dict[str, Any]:
-    """What a member says of its group; nothing of any other broker."""
+    """The answers of a member about its group; nothing of any other broker."""
     record = told.record
     if record is None:
         return {}

@@ -105,8 +105,8 @@ def change_topic(
 ) -> Steps[list[TopicConfig]]:
     """Change the given settings of a topic on every broker that has it; the others stay.
 
-    `queues` sets both kinds of queues. What clients may send in a second counts on each broker by
-    itself, 0 is no limit, and only brokers of Aerobee know it. Returns the new settings. Raises:
+    `queues` sets both kinds of queues. The rates at which clients may send count on each broker by
+    itself, 0 is no limit, and only brokers of Aerobee know them. Returns the new settings. Raises:
     RouteNotFoundError, ConfigurationError, BrokerError, TransportError.
     """
     for count in (queues, read_queues, write_queues):
