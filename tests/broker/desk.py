@@ -22,7 +22,7 @@ from aerobee.remoting.wire.headers.pull import PullMessage
 from aerobee.remoting.wire.headers.send import SendMessageV2
 from tests.broker.peers import Peer
 from tests.kit.quick_disk import QuickDisk
-from tests.kit.running_store import TrioClock, roll_at_once
+from tests.kit.running_store import TrioClock, roll_at_once, whole_steps
 from tests.kit.store_model import small_config
 
 if TYPE_CHECKING:
@@ -269,14 +269,15 @@ async def open_desk(
     desk = Desk(broker, prepares=prepares)
     desk.load()
     try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(desk.store.run)
-            await nursery.start(desk.saver.run)
-            await nursery.start(desk.hold.run)
-            for service in broker.query.services:
-                await nursery.start(service.run)
-            yield desk
-            nursery.cancel_scope.cancel()
+        with whole_steps():
+            async with trio.open_nursery() as nursery:
+                await nursery.start(desk.store.run)
+                await nursery.start(desk.saver.run)
+                await nursery.start(desk.hold.run)
+                for service in broker.query.services:
+                    await nursery.start(service.run)
+                yield desk
+                nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):
             await desk.store.close()

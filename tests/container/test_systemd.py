@@ -91,7 +91,7 @@ def test_a_reload_takes_over_what_may_change(machine: Machine) -> None:
     machine.run("echo 'maxTopics: 777' >> /etc/aerobee/broker.yaml")
     machine.run("systemctl reload aerobee")
     seen = "aerobee broker config get maxTopics"
-    eventually(lambda: "777" in machine.run(seen).stdout, within_s=5.0, what="the new setting")
+    eventually(lambda: "777" in machine.run(seen).stdout, within_s=30.0, what="the new setting")
     assert machine.state("aerobee", "ActiveState") == "active"
     assert machine.state("aerobee", "NRestarts") == "0"
 

@@ -208,7 +208,9 @@ def half_open(run: Run) -> None:
             stack.enter_context(member_of(network.address, number, hold_ms))
         assert stays.call(HEART_BEAT, {}, beat).code == 0
         eventually(
-            lambda: of_limit(broker, "maxHeldPulls") >= count, within_s=5, what="pulls are held"
+            lambda: of_limit(broker, "maxHeldPulls") >= count,
+            within_s=within_s,
+            what="pulls are held",
         )
         network.silence()
         began = time.monotonic()

@@ -147,7 +147,7 @@ def test_a_running_group_is_put_back(
     names = broker.namesrv_address
     with consuming(broker, topic, lambda one: seen.append(one.body), front=front, orderly=orderly):
         tools.mqadmin(names, "resetOffsetByTime", "-g", topic, "-t", topic, "-s", "0")
-        eventually(lambda: len(seen) >= 6, within_s=5.0, what="all messages again")
+        eventually(lambda: len(seen) >= 6, within_s=30.0, what="all messages again")
     assert sorted(seen[3:]) == [b"0", b"1", b"2"]
     assert seen == [b"0", b"1", b"2"] * 2 or not orderly
     assert committed(broker, topic) == {0: 3}

@@ -209,7 +209,7 @@ def test_an_admin_makes_a_topic_and_asks_for_its_offsets(
     client.topic(broker.namesrv_address, broker.address, topic, queues=3)
     client.producer("p", broker.namesrv_address)
     sent = eventually(
-        lambda: client.send("p", topic, numbered(6)), within_s=5, what="the topic has a route"
+        lambda: client.send("p", topic, numbered(6)), within_s=30, what="the topic has a route"
     )
     assert {one.queue_id for one in sent} == {0, 1, 2}
     queues = client.call("queues", producer="p", topic=topic, time=4_000_000_000_000)

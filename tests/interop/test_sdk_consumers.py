@@ -117,7 +117,7 @@ def test_a_java_and_a_python_member_share_the_queues_and_get_each_message_once(
         got = sorted([*theirs, *(body for body, _ in handler.calls)])
         assert [body for body in got if body != b"first"] == sorted(numbered(40))
         java.stop(consumer="c")
-        eventually(lambda: len(ours()) == 4, within_s=5.0, what="all queues")
+        eventually(lambda: len(ours()) == 4, within_s=WITHIN_S, what="all queues")
 
 
 @pytest.mark.parametrize(

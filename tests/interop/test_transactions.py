@@ -39,7 +39,7 @@ def test_a_transaction_ends_as_its_producer_says_at_once_or_when_asked(
     sent = client.send("tx", topic, ["a", "b", "c", "d"], how="transaction")
     assert {one.status for one in sent} == {"SEND_OK"}
     client.consumer("c", names, topic)
-    received = client.received("c", 4, within_s=8)
+    received = client.received("c", 4, within_s=30)
     assert sorted(message.body for message in received) == ["a", "c", "plain"]
     committed = {message.body: message for message in received}
     assert committed["a"].msg_id == sent[0].msg_id

@@ -33,6 +33,7 @@ from aerobee.store.log.read_through import LogDamage
 from tests.broker.desk import Gate, body_of, open_desk, said
 from tests.broker.replication.pairs import SLAVE, until_true
 from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.patient_clock import PatientClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -43,11 +44,17 @@ if TYPE_CHECKING:
     from aerobee.store.replication.membership import Membership
     from tests.broker.desk import Desk
 
-pytestmark = pytest.mark.trio
+pytestmark = [pytest.mark.trio, pytest.mark.usefixtures("patient")]
 
 LEASE_S = 2
 NOBODY: Any = None
 BUSY, NOT_AVAILABLE = int(ResponseCode.SYSTEM_BUSY), int(ResponseCode.SERVICE_NOT_AVAILABLE)
+
+
+@pytest.fixture
+def patient() -> PatientClock:
+    """A lease does not end because other processes have the cores."""
+    return PatientClock()
 
 
 class MemoryDecider:

@@ -263,7 +263,7 @@ async def test_a_peer_that_never_ends_its_request_is_cut_off(
         url: Any = client.base_url
         async with await trio.open_tcp_stream(url.host, url.port) as slow:
             await slow.send_all(b"GET /livez HTTP/1.1\r\nhost:")
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 assert await slow.receive_some() == b""
 
 
@@ -405,7 +405,7 @@ async def test_idle_connections_take_no_slot_from_a_scrape() -> None:
         idle = [await flood.enter_async_context(await connect(client)) for _ in range(100)]
         assert (await client.get("/metrics")).status_code == 200
         assert sources.remoting.http_connections == 8
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             for stream in idle[:92]:
                 assert await stream.receive_some() == b""
         await idle[-1].send_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")

@@ -101,7 +101,7 @@ def test_what_was_popped_is_in_flight_until_it_is_acknowledged(broker: BrokerPro
         assert (seen[LAG], seen[IN_FLIGHT], seen[READY]) == (8, 5, 3)
         assert seen[LAG_MS] >= seen[READY_MS] > 0
         consumer.ack(*got[:4])
-        eventually(lambda: figures(broker, "pops")[IN_FLIGHT] == 1, within_s=5, what="4 acks")
+        eventually(lambda: figures(broker, "pops")[IN_FLIGHT] == 1, within_s=30, what="4 acks")
         # The fifth comes back by way of the topic in which POP puts messages again.
         eventually(
             lambda: figures(broker, "pops", retry=True).get(READY) == 1,

@@ -227,7 +227,7 @@ async def test_what_is_stored_after_a_read_of_the_disk_waits_for_no_other_reques
     async with open_desk(tmp_path, **changes) as desk:
         record = await one(desk)
     async with open_desk(tmp_path, ColdDisk(), **changes) as desk:
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             header = ConsumerSendMsgBack(offset=record.physical_offset, group="g", delay_level=0)
             answer = await desk.begin(header)
         assert answer.code == Code.SUCCESS

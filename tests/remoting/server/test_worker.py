@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.trio
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def time(monkeypatch: pytest.MonkeyPatch) -> HandTime:
+    """No request is refused because the machine was slow."""
     return HandTime(monkeypatch)
 
 

@@ -161,7 +161,7 @@ async def test_messages_nobody_waits_for_get_to_the_disk_too(tmp_path: Path) -> 
     async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
         store.put(draft())
         store.dispatch()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while store.flush_behind_bytes:
                 await trio.lowlevel.checkpoint()
 
@@ -173,7 +173,7 @@ async def test_after_a_roll_both_segments_are_on_disk_before_the_answer(tmp_path
         await settle(store)
         await put_in_time(store, draft(body=bytes(3_000)))
         disk.calls.clear()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             second = await put_in_time(store, draft(body=bytes(3_000)))
         assert await durable(store, second.end_offset)
         synced = [str(call.path) for call in disk.calls if call.name == "fdatasync"]

@@ -194,7 +194,7 @@ async def test_what_is_put_off_for_too_long_is_refused_until_the_segment_is_ther
             assert statuses == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
             assert "too slow" in store.flags.cause
             go_on.set()
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 while store.flags.refusing:
                     await trio.to_thread.run_sync(threading.Event().wait, 0.005)
             assert store.put(draft()).physical_offset == 0
