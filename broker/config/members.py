@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.model import BrokerConfig
 
+CONSOLE_KEY: Final = "consolePort"
 PORT_STEP: Final = 10
 """Between the ports of two members."""
 PORT_MAX: Final = 65_535
@@ -55,7 +56,7 @@ def member_ports(config: BrokerConfig, number: int) -> dict[str, int]:
         "grpcPort": remoting.grpc_port and remoting.grpc_port + above,
         "metricsPromExporterPort": http + above + PORT_STEP if served else 0,
         # That of the whole: it knows all brokers by the name server.
-        "consolePort": 0 if number else config.console.console_port,
+        CONSOLE_KEY: 0 if number else config.console.console_port,
     }
 
 
@@ -111,6 +112,9 @@ def member_settings(config: BrokerConfig, number: int, addresses: Sequence[str])
         # supervisor listens there.
         settings |= {"useTLS": "true", "tlsClientAuthServer": "false"}
     ports = {key: str(port) for key, port in member_ports(config, number).items()}
+    if CONSOLE_KEY not in config.sources and not number:
+        # A port that is set must be had, one by default need not be.
+        del ports[CONSOLE_KEY]
     return settings | ports
 
 

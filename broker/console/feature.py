@@ -6,10 +6,12 @@ connects for the first time, in a thread, so that nobody pays for a console at w
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+import structlog
 import trio
 
 from aerobee.broker.config.settings.advertised import AdvertisedAddress, parse_rules, with_port
@@ -34,6 +36,8 @@ SERVED_AS: Final = "broker"
 """The listener as whose connections those of the console count."""
 ASSEMBLY: Final = "aerobee.broker.console.assembly"
 
+log = structlog.stdlib.get_logger(__name__)
+
 
 class ConsoleFeature(Feature):
     """The console, and when it begins to cost anything."""
@@ -47,11 +51,18 @@ class ConsoleFeature(Feature):
         self.metrics = metrics
 
     def listener(self) -> socket.socket | None:
-        """The listening socket; None with port 0. Raises: OSError naming the setting."""
-        console = self.core.config.console
-        return open_listener(
-            console.console_host, console.console_port, port_key=PORT_KEY, host_key=HOST_KEY
-        )
+        """The listening socket; None with port 0, and where the port by default is taken: a second
+        broker of a machine starts without a console. Raises: OSError naming the setting.
+        """
+        config = self.core.config
+        host, port = config.console.console_host, config.console.console_port
+        try:
+            return open_listener(host, port, port_key=PORT_KEY, host_key=HOST_KEY)
+        except OSError as error:
+            if PORT_KEY in config.sources or error.errno != errno.EADDRINUSE:
+                raise
+            log.warning("console.port_taken", reason=error.strerror)
+            return None
 
     async def serve(
         self,

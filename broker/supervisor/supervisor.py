@@ -202,7 +202,7 @@ class Supervisor(Server):
             )
             for number in self.numbers
             for key, port in member_ports(self.config, number).items()
-            if port
+            if port and (key != CONSOLE_KEY or key in self.config.sources)
         ]
         sockets, [probes] = self.bind(opened, ports)
         for sock in sockets:

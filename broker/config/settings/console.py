@@ -10,7 +10,8 @@ class ConsoleConfig:
     """The HTTP listener of the console and its API."""
 
     console_port: int = setting("consolePort", 8_088, ge=0, le=65_535, own=True)
-    """Port of the console; 0: none, and nothing of it is loaded."""
+    """Port of the console; 0: none, and nothing of it is loaded. A port that is set must be free;
+    while the one by default is taken, the broker serves without a console."""
     console_host: str = setting("consoleHost", "127.0.0.1", own=True)
     """Local address of the console. Without access control only this host is served, whatever it
     is."""
