@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def stand_still(_request: object) -> None:
+    Event().wait(0.01)
+
+
 @pytest.mark.trio
 async def test_one_dispatch_is_enough_on_a_machine_that_stands_still_in_it(tmp_path: Path) -> None:
     async with running_store(tmp_path, Disk()) as store:
-        store.dispatcher.followers.append(lambda _: Event().wait(0.01))
+        store.dispatcher.followers.append(stand_still)
         for _ in range(20):
             store.put(draft())
         store.dispatch()
