@@ -104,6 +104,7 @@ def row_of(
         "broker": broker.name,
         "id": broker.broker_id,
         "address": broker.address,
+        "state": state_of(member),
         "role": role_of(status),
         "epoch": None if status is None else status.epoch,
         "max_offset": end,
@@ -114,6 +115,17 @@ def row_of(
         "log_read": log_read_of(status),
         "problem": problem_of(member, masters, replica) or None,
     }
+
+
+def state_of(member: Member) -> str:
+    """As `aerobee cluster info` has it: whether a member answers, and lets the account ask."""
+    from aerobee.errors import BrokerError, PermissionDeniedError
+
+    if member.status is not None:
+        return "up"
+    if isinstance(member.error, PermissionDeniedError):
+        return "forbidden"
+    return "failing" if isinstance(member.error, BrokerError) else "dead"
 
 
 def in_set_of(status: ReplicationStatus | None) -> str | None:

@@ -205,7 +205,7 @@ class Console:
                 abandon_on_cancel=True,
                 limiter=self._threads,
             )
-        raise Failure(504, "late", f"it took longer than {CALL_S:g} s")
+        raise Failure(504, "late", "it took longer than {limit} s", {"limit": f"{CALL_S:g}"})
 
     def _run(self, viewer: Viewer, run: Callable[..., T]) -> T:
         """Run in a thread. Raises: Failure."""
@@ -224,15 +224,14 @@ class Console:
             raise commands.failure_of(error) from None
 
     def _take_client(self, viewer: Viewer) -> KeptClient:
-        account = viewer.account
-        secret = b"" if account is None else account.secret
-        key = (viewer.name, secret, viewer.address)
+        name, secret = viewer.key
+        key = (name, secret, viewer.address)
         if self._connect is None:
             raise Failure(503, "unreachable", NO_NAME_SERVER)
         with self._lock:
             kept = self._clients.pop(key, None)
             if kept is None:
-                client = self._connect(viewer.name, secret.decode(), viewer.address)
+                client = self._connect(name, secret.decode(), viewer.address)
                 kept = KeptClient(client, self._clock.monotonic())
             self._clients[key] = kept
             kept.uses += 1
@@ -271,7 +270,7 @@ class Console:
         look = await self._look(viewer)
         if own is not None and not look.tables and not look.failure and len(look.rows) <= 1:
             return replace(own, brokers=look.rows)
-        account = (viewer.name, b"" if viewer.account is None else viewer.account.secret)
+        account = viewer.key
         known = self._merged.pop(account, None)
         if known is None or known.own is not own or known.look is not look:
             made = await self.beside(merged, own, look, self._clock.now_ms())
@@ -294,8 +293,7 @@ class Console:
 
             return self._run(viewer, run)
 
-        secret = b"" if viewer.account is None else viewer.account.secret
-        return await self._looks.newest((viewer.name, secret), look)
+        return await self._looks.newest(viewer.key, look)
 
     async def beside(self, compute: Callable[..., T], *arguments: Any) -> T:
         """The result of a function that only computes, over rows that may be many: in a thread, so
@@ -326,7 +324,7 @@ class Console:
             return self._me(viewer), self._clock.now_ms()
         if name == "overview":
             snapshot = await self.snapshot(viewer)
-            return snapshot.overview, snapshot.at_ms
+            return await self.beside(snapshot.overview_of, viewer), snapshot.at_ms
         own = self._own_for(viewer)
         of_broker = await own.snapshot()
         return own.store(of_broker), of_broker.at_ms
@@ -337,7 +335,8 @@ class Console:
             raise Failure(404, "no_broker", NO_BROKER)
         cluster = self.own.cluster
         if not viewer.may(Kind.CLUSTER, cluster, Action.GET):
-            raise Failure(403, "forbidden", f"{viewer.name} may not read Cluster:{cluster}")
+            about = {"user": viewer.name, "cluster": cluster}
+            raise Failure(403, "forbidden", "{user} may not read Cluster:{cluster}", about)
         return self.own
 
     def _me(self, viewer: Viewer) -> dict[str, Any]:

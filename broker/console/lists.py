@@ -43,7 +43,8 @@ def query_of(given: Mapping[str, str]) -> Query:
     """A query from parameters; those of other names are not looked at. Raises: Failure."""
     text = given.get("filter", "")
     if len(text) > FILTER_MAX:
-        raise Failure(400, "usage", f"filter has at most {FILTER_MAX} characters")
+        most = {"most": FILTER_MAX}
+        raise Failure(400, "usage", "filter has at most {most} characters", most)
     return Query(
         filter=text,
         sort=given.get("sort", ""),
@@ -58,11 +59,17 @@ def number(given: Mapping[str, str], name: str, least: int, most: int, *, defaul
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
-        raise Failure(400, "usage", f"{name} is a number from {least} to {most}")
+        raise out_of_range(name, least, most)
     value = int(text)
     if not least <= value <= most:
-        raise Failure(400, "usage", f"{name} is a number from {least} to {most}")
+        raise out_of_range(name, least, most)
     return value
+
+
+def out_of_range(name: str, least: int, most: int) -> Failure:
+    """The failure of a number that is none, or is too small or large."""
+    about = {"name": name, "least": least, "most": most}
+    return Failure(400, "usage", "{name} is a number from {least} to {most}", about)
 
 
 def arranged(rows: Sequence[Mapping[str, Any]], query: Query) -> Page:
@@ -73,7 +80,8 @@ def arranged(rows: Sequence[Mapping[str, Any]], query: Query) -> Page:
     """
     column = query.sort.removeprefix("-")
     if column and rows and column not in rows[0]:
-        raise Failure(400, "usage", f"sort: the columns are {', '.join(rows[0])}")
+        columns = {"columns": ", ".join(rows[0])}
+        raise Failure(400, "usage", "sort: the columns are {columns}", columns)
     part = query.filter.casefold()
     shown = [row for row in rows if not part or part in "\n".join(texts(row)).casefold()]
     if column:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -27,6 +26,8 @@ NAME_MAX: Final = 128
 SECRET_MAX: Final = 256
 CREDENTIALS_MAX: Final = 1_024
 """Characters of an Authorization header."""
+NEXT_MAX: Final = 1_024
+"""Characters of the page behind a login; of a longer one the query is left out."""
 SAFE: Final = frozenset({"GET", "HEAD"})
 SAME_SITE: Final = frozenset({"same-origin", "none"})
 HEADERS: Final = {
@@ -103,13 +104,10 @@ def is_same_site(host: str, origin: str, fetch_site: str) -> bool:
 
 def token_of(cookies: str) -> str:
     """The session token in a Cookie header; empty without one."""
-    jar: SimpleCookie = SimpleCookie()
-    try:
-        jar.load(cookies)
-    except CookieError:
-        return ""
-    morsel = jar.get(COOKIE)
-    return "" if morsel is None else morsel.value
+    # Not by the strict reader of the standard library: it gives all up at a cookie that it does not
+    # like, and browsers send those of every program at any port of this host.
+    given = (part.strip().partition("=") for part in cookies.split(";"))
+    return next((value for name, _, value in given if name == COOKIE), "")
 
 
 def basic_of(authorization: str) -> tuple[str, str] | None:
@@ -135,5 +133,12 @@ def cookie(token: str, *, secure: bool, ended: bool = False) -> str:
 
 def next_page(text: str) -> str:
     """Where to go after the login: a path of ours, and nowhere else."""
-    plain = text.startswith("/") and not text.startswith(("//", "/\\"))
+    plain = text.startswith("/") and not text.startswith(("//", "/\\")) and len(text) <= NEXT_MAX
     return text if plain and text.isascii() and text.isprintable() else "/"
+
+
+def page_behind(path: str, query: bytes) -> str:
+    """The page that the login leads to, with its query: without it, one of a group is none."""
+    coded = quote(path)
+    page = f"{coded}?{query.decode('latin-1')}" if query else coded
+    return next_page(page if len(page) <= NEXT_MAX else coded)

@@ -29,7 +29,6 @@ from aerobee.broker.console.requests import (
     BODIES_MAX,
     BODY_MAX,
     BODY_S,
-    COOKIE,
     FORM_FIELDS_MAX,
     HEADERS,
     LOGIN_MAX,
@@ -44,6 +43,7 @@ from aerobee.broker.console.requests import (
     is_ours,
     is_same_site,
     next_page,
+    page_behind,
     token_of,
 )
 from aerobee.broker.http.app import Slots, serve
@@ -203,7 +203,8 @@ class Guard:
         """The refusal of a request of nobody: to the login, if it is for a page."""
         if scope["path"].startswith(PREFIX):
             return refusal(scope, Failure(401, "unauthorized", "log in, or send name and secret"))
-        page = scope["path"] if scope["method"] in SAFE else "/"
+        is_page = scope["method"] in SAFE
+        page = page_behind(scope["path"], scope["query_string"]) if is_page else "/"
         return Refusal(RedirectResponse(f"{LOGIN}?next={quote(page)}", status_code=303))
 
 
@@ -409,14 +410,15 @@ class Doors:
             reason = {401: "wrong", 429: "too_many"}.get(failure.status, "off")
             path = f"{LOGIN}?failed={reason}&next={quote(page)}"
             return RedirectResponse(path, status_code=303)
+        # Nobody else goes on with the session that this browser had before.
+        self._console.sessions.end(token_of(request.headers.get("cookie", "")))
         answer = RedirectResponse(page, status_code=303)
         answer.headers["set-cookie"] = cookie(token, secure=self._secure)
         return answer
 
     async def log_out(self, request: Request) -> Response:
         """End the session."""
-        token = request.cookies.get(COOKIE, "")
-        self._console.sessions.end(token)
+        self._console.sessions.end(token_of(request.headers.get("cookie", "")))
         answer = RedirectResponse(LOGIN, status_code=303)
         answer.headers["set-cookie"] = cookie("", secure=self._secure, ended=True)
         return answer

@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from aerobee.broker.console.looks.findings import disk_findings, finding, findings_of, ranked
-from aerobee.broker.console.looks.snapshot import PERM_NAMES, Snapshot
+from aerobee.broker.console.looks.snapshot import PERM_NAMES, Snapshot, counts_of
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, OWN_GROUPS
 from aerobee.broker.core.names import is_system_group
 from aerobee.broker.process.host import build
@@ -26,7 +26,7 @@ from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.store.space.watermark import used_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aerobee.broker.consumers.clients import ClientConnection
     from aerobee.broker.consumers.tables import ConsumerTables
@@ -118,9 +118,16 @@ class Pass:
         for row in groups:
             row["dead_letters"] = self._dead.get(row["group"], 0)
         clients = await self._client_rows()
-        overview = self._overview(topics, groups)
+        letters: list[Row] = [
+            {"group": group, "letters": letters, "last": self._last[group]}
+            for group, letters in sorted(self._dead.items())
+        ]
+        overview = self._overview(topics, groups, letters)
         of_broker = self._findings(overview)
-        of_groups = [wrong for row in groups for wrong in findings_of(row)]
+        of_groups: list[Row] = []
+        for row in groups:
+            await self._turns.give_way()
+            of_groups += findings_of(row)
         clock = self._core.clock
         return Snapshot(
             at_ms=clock.now_ms(),
@@ -131,10 +138,7 @@ class Pass:
             topics=topics,
             groups=groups,
             clients=clients,
-            dead_letters=[
-                {"group": group, "letters": letters, "last": self._last[group]}
-                for group, letters in sorted(self._dead.items())
-            ],
+            dead_letters=letters,
         )
 
     # ── Groups ──
@@ -203,7 +207,8 @@ class Pass:
         for queue_id in range(queues):
             await self._turns.give_way()
             at = offsets.query(group, topic, queue_id)
-            lag += max(0, store.max_offset(topic, queue_id)) - (0 if at == NO_OFFSET else at)
+            # An offset may lie behind the end, where the log was cut: then nothing waits.
+            lag += max(0, store.max_offset(topic, queue_id) - (0 if at == NO_OFFSET else at))
         return lag
 
     # ── Topics ──
@@ -311,7 +316,9 @@ class Pass:
 
     # ── The whole ──
 
-    def _overview(self, topics: list[Row], groups: list[dict[str, Any]]) -> dict[str, Any]:
+    def _overview(
+        self, topics: Sequence[Row], groups: Sequence[Row], letters: Sequence[Row]
+    ) -> dict[str, Any]:
         core, sampling = self._core, self._sampling
         broker, store = core.config.broker, core.store
         totals = sampling.now()
@@ -319,8 +326,6 @@ class Pass:
             space = self._sources.space()
         except OSError:
             space = None
-        lags = [row["lag_s"] for row in groups if row["lag"]]
-        behind = sum(row["lag"] for row in groups if not row["system"])
         return {
             "broker": broker.broker_name,
             "cluster": broker.broker_cluster_name,
@@ -336,12 +341,7 @@ class Pass:
             "in_today": totals.put - sampling.today.put,
             "out_today": totals.got - sampling.today.got,
             "connections": core.rounds.reactor.stats.connections,
-            "topics": sum(row["kind"] == "normal" for row in topics),
-            "groups": sum(not row["system"] for row in groups),
-            "lag": behind,
-            "lag_at_least": behind,
-            "oldest_unread_s": None if None in lags else max(lags, default=0.0),
-            "dead_letters": sum(self._dead.values()),
+            **counts_of(topics, groups, letters, known=True),
             "disk_percent": None if space is None else used_percent(space),
             "disk_free_bytes": None if space is None else space.available_bytes,
             "disk_full_in_s": None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from aerobee.broker.console.looks.findings import disk_findings, finding, findings_of, ranked
-from aerobee.broker.console.looks.snapshot import OVERVIEW, PERM_NAMES, Snapshot
+from aerobee.broker.console.looks.snapshot import OVERVIEW, PERM_NAMES, Snapshot, counts_of, total
 from aerobee.client.steps.admin.topics import instant
 from aerobee.client.system_names import is_system_group, is_system_topic
 from aerobee.remoting.wire.bodies.topic import MESSAGE_TYPE
@@ -59,7 +59,7 @@ def merged(own: Snapshot | None, look: ClusterLook, at_ms: int) -> Snapshot:
         "group", own.groups if own else (), *(list(groups_in(broker)) for broker in tables)
     )
     groups = [group_of(rows, members, counts, known) for rows in group_rows]
-    overview = overview_of(own, look, topics, groups, known=known)
+    overview = overview_of(own, look, topics, groups, [*letters.values()], known=known)
     findings = [*cluster_findings(look), *(own.broker_findings if own else ())]
     for row in groups:
         findings += findings_of(row)
@@ -147,6 +147,8 @@ def text_of(ms: int) -> str | None:
 
 def groups_in(tables: BrokerTables) -> Iterator[Row]:
     """The groups of a broker, with the columns of a snapshot."""
+    # A group that is not in the list of all has read nothing; without the list nothing is known.
+    none = None if tables.progress is None else 0
     for name, config in tables.groups.items():
         progress = (tables.progress or {}).get(name)
         lag = None if progress is None else progress.lag
@@ -157,13 +159,13 @@ def groups_in(tables: BrokerTables) -> Iterator[Row]:
             "lag": 0 if tables.progress is not None and lag is None else lag,
             "lag_at_least": lag or 0,
             "lag_s": tables.waits_s.get(name) if lag else 0.0 if lag == 0 else None,
-            "in_flight": progress.in_flight if progress else 0,
-            "per_s": progress.per_s if progress else 0.0,
+            "in_flight": progress.in_flight if progress else none,
+            "per_s": progress.per_s if progress else none,
             "model": online.message_model if online else None,
             "topics": progress.topics if progress else (),
             "enabled": config.consume_enable,
             "system": is_system_group(name),
-            "retries": progress.retries if progress else 0,
+            "retries": progress.retries if progress else none,
         }
 
 
@@ -219,12 +221,6 @@ def client_row(
 # ── Rows of several brokers as one ──
 
 
-def total(rows: Sequence[Row], column: str) -> Any:
-    """The sum of a column; None where one value is not known."""
-    values = [row[column] for row in rows]
-    return None if None in values else sum(values)
-
-
 def first_known(rows: Sequence[Row], column: str) -> Any:
     """The first value that is known; None without one."""
     return next((row[column] for row in rows if row[column] is not None), None)
@@ -276,12 +272,14 @@ def group_of(
 ) -> dict[str, Any]:
     """A group by its rows at all brokers. `known`: no broker is missing."""
     name = rows[0]["group"]
-    are_known = any(row["members"] is not None for row in rows)
+    online = len(members.get(name, ()))
+    # Some may be at a broker that has not told: those that are known are no proof of none.
+    are_known = online or (known and all(row["members"] is not None for row in rows))
     enabled = [row["enabled"] for row in rows if row["enabled"] is not None]
     waits = [row["lag_s"] for row in rows]
     return {
         "group": name,
-        "members": len(members.get(name, ())) if are_known else None,
+        "members": online if are_known else None,
         "lag": total(rows, "lag") if known else None,
         "lag_at_least": total(rows, "lag_at_least"),
         "lag_s": None if None in waits else max(waits),
@@ -292,7 +290,7 @@ def group_of(
         "enabled": all(enabled) if enabled else None,
         "system": rows[0]["system"],
         "retries": total(rows, "retries"),
-        "dead_letters": letters.get(name, 0),
+        "dead_letters": letters.get(name, 0 if known else None),
     }
 
 
@@ -323,6 +321,7 @@ def overview_of(
     look: ClusterLook,
     topics: Sequence[Row],
     groups: Sequence[Row],
+    letters: Sequence[Row],
     *,
     known: bool,
 ) -> dict[str, Any]:
@@ -330,8 +329,6 @@ def overview_of(
     some = own is not None or bool(look.tables)
     masters = [row for row in look.rows if row["id"] == 0]
     up = [row for row in masters if row["state"] == UP]
-    users = [row for row in groups if not row["system"]]
-    waits = [row["lag_s"] for row in users if row["lag_at_least"]]
     disks = [row["disk"] * PERCENT for row in look.rows if row["disk"] is not None]
     clusters = sorted({row["cluster"] for row in look.rows})
     base = dict(own.overview) if own else dict.fromkeys(OVERVIEW)
@@ -341,12 +338,7 @@ def overview_of(
         "out_per_s": rate_of(up, "out_per_s", base["out_per_s"]),
         "in_today": rate_of(up, "in_today", base["in_today"]),
         "out_today": None if look.tables or not own else base["out_today"],
-        "topics": sum(row["kind"] == "normal" for row in topics) if some else None,
-        "groups": len(users) if some else None,
-        "lag": total(users, "lag") if known else None,
-        "lag_at_least": total(users, "lag_at_least"),
-        "oldest_unread_s": max(waits, default=0.0) if known and None not in waits else None,
-        "dead_letters": total(groups, "dead_letters") if some else None,
+        **counts_of(topics, groups, letters, known=known and some),
         "disk_percent": max([*disks, base["disk_percent"] or 0]) if disks else base["disk_percent"],
         "problem": base["problem"] or "",
         "brokers": len(look.rows),

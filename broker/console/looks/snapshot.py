@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aerobee.broker.access.permissions import Action, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from aerobee.broker.console.looks.viewers import Viewer
     from aerobee.client.steps.admin.broker_tables import BrokerTables
@@ -86,6 +86,15 @@ class Snapshot:
     does not tell what it knows; empty: it does), and `lacks` (the right that the account needs).
     """
 
+    def overview_of(self, viewer: Viewer) -> Mapping[str, Any]:
+        """The overview, with counts of the topics and groups that the viewer may see."""
+        topics, groups = self.topics_of(viewer), self.groups_of(viewer)
+        if (len(topics), len(groups)) == (len(self.topics), len(self.groups)):
+            return self.overview
+        known = not self.missing and self.overview["lag"] is not None
+        counted = counts_of(topics, groups, self.dead_letters_of(viewer), known=known)
+        return {**self.overview, **counted}
+
     def topics_of(self, viewer: Viewer) -> list[Mapping[str, Any]]:
         """The topics that the viewer may see."""
         return [row for row in self.topics if viewer.may(Kind.TOPIC, row["topic"], Action.GET)]
@@ -116,6 +125,31 @@ class Snapshot:
     def brokers_of(self, viewer: Viewer) -> list[Mapping[str, Any]]:
         """All brokers: each has told the viewer itself what it tells."""
         return list(self.brokers)
+
+
+def total(rows: Iterable[Row], column: str) -> Any:
+    """The sum of a column; None where one value is not known."""
+    values = [row[column] for row in rows]
+    return None if None in values else sum(values)
+
+
+def counts_of(
+    topics: Sequence[Row], groups: Sequence[Row], letters: Sequence[Row], *, known: bool
+) -> dict[str, Any]:
+    """The figures of an overview that are counts of rows. `known`: no broker is missing."""
+    users = [row for row in groups if not row["system"]]
+    waits = [row["lag_s"] for row in users if row["lag_at_least"]]
+    dead = {row["group"]: row["letters"] for row in letters}
+    dead |= {row["group"]: row["dead_letters"] for row in groups}
+    all_known = known and None not in dead.values()
+    return {
+        "topics": sum(row["kind"] == "normal" for row in topics) if known else None,
+        "groups": len(users) if known else None,
+        "lag": total(users, "lag") if known else None,
+        "lag_at_least": sum(row["lag_at_least"] for row in users),
+        "oldest_unread_s": max(waits, default=0.0) if known and None not in waits else None,
+        "dead_letters": sum(dead.values()) if all_known else None,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,11 @@ class Viewer:
         return self.account.access_key if self.account is not None else ""
 
     @property
+    def key(self) -> tuple[str, bytes]:
+        """The name and the secret of the account: the same for all that look by it."""
+        return self.name, b"" if self.account is None else self.account.secret
+
+    @property
     def may_write(self) -> bool:
         """Whether there is an account that changes can be put down to."""
         return self.account is not None
@@ -77,6 +82,14 @@ class Failure(Exception):
     kind: str
     text: str
     about: dict[str, Any] = field(default_factory=dict)
+    """The values for the fields of `text`, which pages translate before."""
+    template: str = field(init=False)
+    """The text with its fields."""
+
+    def __post_init__(self) -> None:
+        self.template = self.text
+        if self.about:
+            self.text = self.text.format_map(self.about)
 
     def __str__(self) -> str:
         return self.text

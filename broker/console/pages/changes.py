@@ -162,7 +162,7 @@ class Changes:
                 )
                 moves = outcome.value or []
             except Failure as error:
-                failure = error.text
+                failure = self._frame.said(request, error)
         groups, _ = await self._console.rows(viewer, "groups")
         topics, _ = await self._console.rows(viewer, "topics")
         fields = [("group", query["group"]), ("topic", query["topic"]), ("to", to)]
@@ -174,8 +174,12 @@ class Changes:
             moves=moves,
             question=_movement(moves or [], text, done=False),
             fields=fields,
-            group_names=states.proposed(groups, "group", query["group"]),
-            topic_names=states.proposed(topics, "topic", query["topic"]),
+            group_names=await self._console.beside(
+                states.proposed, groups, "group", query["group"]
+            ),
+            topic_names=await self._console.beside(
+                states.proposed, topics, "topic", query["topic"]
+            ),
         )
 
     # ── Topics ──
@@ -331,7 +335,7 @@ class Changes:
         rows, _ = await self._console.rows(viewer, "settings")
         setting = next((row for row in rows if row["key"] == key), None)
         if setting is None:
-            raise Failure(404, "unknown", text("There is no setting {key}.", key=key))
+            raise Failure(404, "unknown", "There is no setting {key}.", {"key": key})
         title = text("Change {key}", key=key)
         if request.method == "GET":
             return await self._frame.show(
@@ -378,7 +382,7 @@ def _whole(form: Fields, name: str) -> int:
     """A whole number of a form. Raises: Failure."""
     value = form[name]
     if not (value.isascii() and value.isdigit() and len(value) <= 9):
-        raise Failure(400, "usage", f"{name} is a whole number")
+        raise Failure(400, "usage", "{name} is a whole number", {"name": name})
     return int(value)
 
 

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 DASH: Final = "–"
+FIGURE_MAX: Final = 2**63
+"""No figure is as large."""
 KIB: Final = 1024
 BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 MINUTE_S: Final = 60
@@ -31,13 +33,20 @@ def visible(text: str) -> str:
     return HIDDEN.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
+def known(value: float | None) -> float | None:
+    """A figure; None for NaN, infinity and the like, which a foreign broker may send."""
+    return value if value is not None and abs(value) < FIGURE_MAX else None
+
+
 def number(value: float | None) -> str | None:
     """A count, with a comma after each three digits."""
+    value = known(value)
     return None if value is None else f"{value:,.0f}"
 
 
 def rate(value: float | None) -> str | None:
     """Something a second: with a decimal while it is small."""
+    value = known(value)
     if value is None:
         return None
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
@@ -45,6 +54,7 @@ def rate(value: float | None) -> str | None:
 
 def size(value: float | None) -> str | None:
     """Bytes in the unit that leaves one to four digits."""
+    value = known(value)
     if value is None:
         return None
     amount, unit = float(value), BYTE_UNITS[0]
@@ -57,6 +67,7 @@ def size(value: float | None) -> str | None:
 
 def percent(ratio: float | None) -> str | None:
     """A share of one."""
+    ratio = known(ratio)
     if ratio is None:
         return None
     return f"{ratio:.1%}" if 0 < ratio < 0.1 else f"{ratio:.0%}"
@@ -64,6 +75,7 @@ def percent(ratio: float | None) -> str | None:
 
 def duration(seconds: float | None, language: str = "en") -> str | None:
     """The two largest units of a duration."""
+    seconds = known(seconds)
     if seconds is None:
         return None
     units = DURATION_UNITS[language]

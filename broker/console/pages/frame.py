@@ -183,8 +183,12 @@ class Frame:
             here="",
             status=failure.status,
             title=title,
-            text=failure.text,
+            failure=self.said(request, failure),
         )
+
+    def said(self, request: Request, failure: Failure) -> str:
+        """A failure in the language of a request; the text of a broker stays as it is."""
+        return self.translator(request)(failure.template, **failure.about)
 
 
 def cluster_name(snapshot: Snapshot | None) -> str:
@@ -211,7 +215,7 @@ class Fields(dict[str, str]):
         """A field that must be there. Raises: Failure."""
         value = self[name].strip()
         if not value:
-            raise Failure(400, "usage", f"the field {name} is empty")
+            raise Failure(400, "usage", "the field {name} is empty", {"name": name})
         return value
 
 

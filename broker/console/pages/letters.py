@@ -40,9 +40,9 @@ class Letters:
         group, what = form.needed("group"), form["what"]
         places = [value for name, value in fields if name == "id"]
         if what not in COMMANDS:
-            raise Failure(400, "usage", text("say what to do with the letters"))
+            raise Failure(400, "usage", "say what to do with the letters")
         if not 0 < len(places) <= LETTERS_MAX:
-            raise Failure(400, "usage", text("choose 1 to {most} letters", most=LETTERS_MAX))
+            raise Failure(400, "usage", "choose 1 to {most} letters", {"most": LETTERS_MAX})
         if form["confirmed"]:
             return await self._do(request, group, what, places)
         given = {"group": group, "id": places}

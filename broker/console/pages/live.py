@@ -6,7 +6,7 @@ rates that anybody looked at stay for an hour, for the chart of the next who loo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import trio
@@ -16,15 +16,14 @@ from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.pages import formats, states
 from aerobee.broker.console.pages.frame import Fields, language_of, viewer_of
 from aerobee.broker.console.pages.rates import MILLI, TICK_S
-from aerobee.broker.console.requests import COOKIE
+from aerobee.broker.console.requests import token_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from aerobee.broker.console.looks.snapshot import Snapshot
     from aerobee.broker.console.pages.frame import Frame
     from aerobee.broker.console.pages.rates import Rates
     from aerobee.broker.console.pages.views import Views
@@ -88,7 +87,9 @@ class Streams:
     def open(self) -> None:
         """Take a place for one. Raises: Failure when there is none."""
         if self._open >= self._most:
-            raise Failure(503, "busy", f"{self._most} live pages are open: close one")
+            raise Failure(
+                503, "busy", "{most} live pages are open: close one", {"most": self._most}
+            )
         self._open += 1
 
     def close(self) -> None:
@@ -111,10 +112,11 @@ class Live:
         viewer = viewer_of(request)
 
         async def tell(teller: Teller) -> None:
-            while self._console.is_here(viewer, request.cookies.get(COOKIE, "")):
+            while self._console.is_here(viewer, token_of(request.headers.get("cookie", ""))):
                 snapshot = await self._console.snapshot(viewer)
-                self._rates.note(snapshot)
-                await teller("figures", told(snapshot, language_of(request)))
+                self._rates.note(viewer.key, snapshot)
+                figures, _ = await self._console.record(viewer, "overview")
+                await teller("figures", told(figures, snapshot.at_ms, language_of(request)))
                 await trio.sleep(TICK_S)
 
         return self._events(tell)
@@ -133,14 +135,14 @@ class Live:
             try:
                 await self._follow(request, topic, teller)
             except Failure as failure:
-                await teller("end", failure.text)
+                await teller("end", self._frame.said(request, failure))
 
         return self._events(tell)
 
     async def _follow(self, request: Request, topic: str, teller: Teller) -> None:
         shown = {states.place_of(row) for row in await self._views.newest(request, topic)}
         viewer = viewer_of(request)
-        while self._console.is_here(viewer, request.cookies.get(COOKIE, "")):
+        while self._console.is_here(viewer, token_of(request.headers.get("cookie", ""))):
             rows = await self._views.newest(request, topic)
             for row in rows:
                 if states.place_of(row) not in shown:
@@ -151,21 +153,19 @@ class Live:
             await trio.sleep(TICK_S)
 
 
-def told(snapshot: Snapshot, language: str) -> str:
-    """The figures of a snapshot as console.js takes them."""
-    figures = snapshot.overview
+def told(figures: Mapping[str, Any], at_ms: int, language: str) -> str:
+    """The figures of an overview as console.js takes them; null: not known any more."""
+    lag, least = formats.number(figures["lag"]), figures["lag_at_least"]
+    rates = [figures["in_per_s"], figures["out_per_s"]]
     texts = {
         "in": formats.rate(figures["in_per_s"]),
         "out": formats.rate(figures["out_per_s"]),
-        "lag": formats.number(figures["lag"]),
+        "lag": f"≥ {formats.number(least)}" if lag is None and least else lag,
         "oldest": formats.duration(figures["oldest_unread_s"], language),
         "connections": formats.number(figures["connections"]),
     }
-    points = {"rates": [figures["in_per_s"] or 0, figures["out_per_s"] or 0]}
-    known = {name: text for name, text in texts.items() if text is not None}
-    return msgspec.json.encode(
-        {"at": snapshot.at_ms // MILLI, "texts": known, "points": points}
-    ).decode()
+    points = {} if None in rates else {"rates": rates}
+    return msgspec.json.encode({"at": at_ms // MILLI, "texts": texts, "points": points}).decode()
 
 
 def event(name: str, data: str) -> str:

@@ -61,7 +61,7 @@ class People:
         form = Fields(dict(fields))
         actions = [value for name, value in fields if name == "action"]
         if not actions:
-            raise Failure(400, "usage", text("choose what the user may do"))
+            raise Failure(400, "usage", "choose what the user may do")
         user, resource = form.needed("user"), f"{form['kind']}:{form.needed('resource')}"
         given = {"user": user, "resource": resource, "actions": actions}
         await self._console.call(viewer_of(request), "acl.grant", given, confirmed=True)

@@ -112,7 +112,7 @@ class Roles:
         try:
             outcome = await self._console.call(viewer_of(request), name, given, confirmed=confirmed)
         except Failure as error:
-            return Attempt(None, failure=error.text)
+            return Attempt(None, failure=self._frame.said(request, error))
         if outcome.complete:
             return Attempt(outcome, outcome.notes)
         text = self._frame.translator(request)

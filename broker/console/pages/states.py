@@ -41,7 +41,7 @@ def group_state(row: Mapping[str, Any]) -> State:
         return State("warning", "paused")
     if lag and members == 0:
         return State("error", "nobody reads")
-    if lag and not row["per_s"] and (row["lag_s"] or 0) > STANDS_S:
+    if lag and row["per_s"] == 0 and (row["lag_s"] or 0) > STANDS_S:
         return State("error", "stands")
     if row["lag"] is None and not lag:
         return State("unknown", "not known")
@@ -82,6 +82,18 @@ def brokers_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "severity": state.severity, "word": state.word} for row, state in stated]
 
 
+def standing_of(member: Mapping[str, Any]) -> State:
+    """Whether a member of a group is in order; else what is known of it."""
+    if not member["problem"]:
+        return State("ok", "in order")
+    if member["role"] is not None:
+        return State("warning", "not in order")
+    return BROKER_STATES.get(member["state"], State("unknown", "not known"))
+
+
+ROLES: Final = {"master": "master", "slave": "slave", "shadow": "shadow", None: "not known"}
+
+
 def master_of(
     members: Sequence[Mapping[str, Any]], address: str
 ) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
@@ -99,8 +111,18 @@ def master_of(
 
 
 def with_masters(members: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Members with `master`: whether the one master of their group answers."""
-    return [{**row, "master": master_of(members, row["address"])[1] is not None} for row in members]
+    """Members with `master`: whether the one master of their group answers, their `standing`, and
+    the word for their role.
+    """
+    return [
+        {
+            **row,
+            "master": master_of(members, row["address"])[1] is not None,
+            "standing": standing_of(row),
+            "word": ROLES.get(row["role"], "not known"),
+        }
+        for row in members
+    ]
 
 
 def worst(findings: Iterable[Mapping[str, Any]]) -> str:
@@ -267,6 +289,9 @@ def message_state(history: Mapping[str, Any]) -> State:
 
 
 # ── Contents ──
+
+
+CONTENT_KINDS: Final = ("JSON", "hex", "text")
 
 
 class Content(NamedTuple):

@@ -44,7 +44,9 @@ class Views:
         """Whether all is well, and if not, what to do."""
         viewer = viewer_of(request)
         snapshot = await self._console.snapshot(viewer)
-        findings = states.linked((await self._console.rows(viewer, "findings"))[0])
+        figures, _ = await self._console.record(viewer, "overview")
+        listed, _ = await self._console.rows(viewer, "findings")
+        findings = await self._console.beside(states.linked, listed)
         rows, _ = await self._console.rows(viewer, "groups")
         groups = await self._console.beside(_behind, rows)
         return await self._frame.show(
@@ -54,9 +56,9 @@ class Views:
             at_ms=snapshot.at_ms,
             findings=findings,
             worst=states.worst(findings),
-            figures=snapshot.overview,
+            figures=figures,
             brokers=states.brokers_of(snapshot.brokers),
-            chart=self._rates.chart(),
+            chart=self._rates.chart(viewer.key),
             behind=len(groups),
             groups=groups[:BEHIND_SHOWN],
         )
@@ -126,7 +128,12 @@ class Views:
         topic = (await self._console.call(viewer, "topic.describe", {"name": name})).value
         snapshot = await self._console.snapshot(viewer)
         groups, _ = await self._console.rows(viewer, "groups")
-        readers = states.stated(row for row in groups if row["group"] in topic["groups"])
+        names = frozenset(topic["groups"])
+
+        def reading() -> list[dict[str, Any]]:
+            return states.stated(row for row in groups if row["group"] in names)
+
+        readers = await self._console.beside(reading)
         row = _row_of(snapshot.topics, "topic", name) or dict.fromkeys(TOPIC_COLUMNS)
         return await self._frame.show(
             request,
@@ -155,14 +162,16 @@ class Views:
             try:
                 rows = await self._found(request, query, most)
             except Failure as error:
-                failure = error.text
+                failure = self._frame.said(request, error)
         topics, _ = await self._console.rows(viewer, "topics")
         text = self._frame.translator(request)
         return await self._frame.show(
             request,
             "messages.html",
             here="/messages",
-            topic_names=states.proposed(topics, "topic", query["topic"]),
+            topic_names=await self._console.beside(
+                states.proposed, topics, "topic", query["topic"]
+            ),
             rows=rows,
             failure=failure,
             scanned=_scanned(query, text),
@@ -279,10 +288,13 @@ class Views:
     async def clients(self, request: Request) -> Response:
         """All clients that are connected, the busiest first."""
         clients, _ = await self._console.rows(viewer_of(request), "clients")
-        rows = sorted(clients, key=lambda row: -(row["requests_per_s"] or 0))
-        return await self._frame.show(
-            request, "clients.html", here="/clients", page=await self._page(request, rows)
-        )
+
+        def page() -> Page:
+            rows = sorted(clients, key=lambda row: -(row["requests_per_s"] or 0))
+            return arranged(rows, query_of(request.query_params))
+
+        shown = await self._console.beside(page)
+        return await self._frame.show(request, "clients.html", here="/clients", page=shown)
 
     async def client(self, request: Request) -> Response:
         """One client."""
@@ -305,12 +317,12 @@ class Views:
             outcome = await self._console.call(viewer, "ha.status", {})
             members, notes = outcome.value or [], [*outcome.notes]
         except Failure as error:
-            notes = [error.text]
+            notes = [self._frame.said(request, error)]
         if self._console.own is not None:
             try:
                 store, _ = await self._console.record(viewer, "store")
             except Failure as error:
-                notes.append(error.text)
+                notes.append(self._frame.said(request, error))
         return await self._frame.show(
             request,
             "replication.html",
@@ -351,7 +363,7 @@ class Views:
             users = (await self._console.call(viewer, "users.list", {})).value or []
             rights = (await self._console.call(viewer, "acl.list", {})).value or []
         except Failure as error:
-            failure = error.text
+            failure = self._frame.said(request, error)
         return await self._frame.show(
             request,
             "users.html",

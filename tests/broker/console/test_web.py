@@ -6,6 +6,7 @@ import socket
 from contextlib import ExitStack
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
 import pytest
@@ -479,6 +480,27 @@ def test_basic_credentials_of_a_browser_change_nothing_from_another_site(
     assert root.send("POST", "/topics", name="Crossed", confirm=True).status == 403
     kind = {"content-type": "text/plain", "sec-fetch-site": "none"}
     assert root.request("POST", "/api/v1/topics", b'{"name": "x"}', kind).status == 415
+
+
+def test_the_login_leads_to_the_page_with_its_query(broker: BrokerProcess) -> None:
+    browser = client_of(broker)
+    asked = browser.request("GET", "/group?name=a%26b")
+    login = urlsplit(asked.headers["location"])
+    (page,) = parse_qs(login.query)["next"]
+    assert (asked.status, login.path, page) == (303, "/login", "/group?name=a%26b")
+    right = browser.form("/login", f"name=root&secret={SECRET}&next={quote(page, safe='')}")
+    assert right.headers["location"] == page
+
+
+def test_another_login_of_a_browser_ends_the_session_before(broker: BrokerProcess) -> None:
+    browser, before = client_of(broker), client_of(broker)
+    login = browser.form("/login", f"name=root&secret={SECRET}")
+    before.headers["cookie"] = login.headers["set-cookie"].partition(";")[0]
+    fields = f"name=root&secret={SECRET}&csrf={before.get('/me').value['csrf']}"
+    again = before.form("/login", fields)
+    browser.headers["cookie"] = again.headers["set-cookie"].partition(";")[0]
+    assert browser.get("/me").status == 200
+    assert before.get("/me").status == 401
 
 
 def test_a_changed_secret_ends_the_session(broker: BrokerProcess, admin: AdminClient) -> None:

@@ -9,6 +9,7 @@ Source: admin §4.1, §4.2 (TopicConfig, SubscriptionGroupConfig, ConsumeStatsLi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -54,7 +55,8 @@ class Progress(NamedTuple):
     in_flight: int
     retries: int
     """Of the lag: messages that wait to be tried again."""
-    per_s: float
+    per_s: float | None
+    """None: what the broker says is no number."""
     topics: frozenset[str]
     behind: frozenset[str]
     """The topics of which it has not consumed all."""
@@ -150,7 +152,7 @@ def progress_in(queues: list[QueueLag], per_s: float) -> Progress:
         lag=sum(lag for _, lag in lags),
         in_flight=sum(lag.in_flight or 0 for lag in queues),
         retries=sum(lag for topic, lag in lags if topic.startswith(RETRY_PREFIX)),
-        per_s=per_s,
+        per_s=per_s if math.isfinite(per_s) else None,
         topics=frozenset(topic for topic, _ in lags),
         behind=frozenset(topic for topic, lag in lags if lag),
     )

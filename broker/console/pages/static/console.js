@@ -105,7 +105,9 @@
   function showFigures(figures) {
     for (const [name, text] of Object.entries(figures.texts || {})) {
       for (const element of document.querySelectorAll(`[data-figure="${CSS.escape(name)}"]`)) {
-        element.textContent = text;
+        const known = text !== null;
+        element.textContent = known ? text : element.dataset.unknown;
+        element.parentElement.classList.toggle("unknown", !known);
       }
     }
     for (const [name, values] of Object.entries(figures.points || {})) {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from aerobee.broker.console.looks.merging import merged, missing_of
 from aerobee.broker.console.looks.snapshot import ClusterLook
-from aerobee.client.steps.admin.broker_tables import BrokerTables, Extent, Progress
+from aerobee.client.steps.admin.broker_tables import BrokerTables, Extent, Progress, progress_in
 from aerobee.client.steps.admin.brokers import Broker
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.bodies.topic import TopicConfig
@@ -78,6 +79,34 @@ def test_what_was_not_asked_yet_is_not_known() -> None:
     assert (topic["messages"], topic["in_per_s"]) == (None, None)
     assert (group["lag"], group["members"], group["lag_s"]) == (None, None, None)
     assert snapshot.findings == []
+
+
+def test_what_a_broker_does_not_tell_is_not_counted_as_none() -> None:
+    told = tables("a", 0, progress=None)
+    (group,) = merged(None, look_at({"broker": "a"}, a=told), 1).groups
+    assert [group[name] for name in ("in_flight", "per_s", "retries")] == [None, None, None]
+
+
+def test_a_group_is_said_to_have_no_member_where_all_brokers_told() -> None:
+    row = {"broker": "a"}, {"broker": "b"}
+    not_asked = tables("b", 4, members={})
+    snapshot = merged(None, look_at(*row, a=tables("a", 3), b=not_asked), 1)
+    assert snapshot.groups[0]["members"] is None
+    assert "no_member" not in {found["kind"] for found in snapshot.findings}
+    missing = merged(None, look_at(row[0], row[1] | DEAD, a=tables("a", 3)), 1)
+    assert missing.groups[0]["members"] is None
+    assert missing.groups[0]["dead_letters"] is None, "the other broker may have some"
+    names = ("topics", "groups", "dead_letters")
+    assert [missing.overview[name] for name in names] == [None, None, None]
+
+
+def test_a_rate_that_is_no_number_is_not_known() -> None:
+    for rate in (math.nan, math.inf):
+        progress = {"g": progress_in([], rate)}
+        (group,) = merged(
+            None, look_at({"broker": "a"}, a=tables("a", 0, progress=progress)), 1
+        ).groups
+        assert group["per_s"] is None
 
 
 def test_dead_letters_are_found_by_their_topic() -> None:

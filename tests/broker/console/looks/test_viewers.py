@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from aerobee.broker.access.authority import Account, Authority
 from aerobee.broker.access.permissions import Action, Kind
 from aerobee.broker.access.policies import Policy, PolicyType
-from aerobee.broker.console.looks.viewers import Viewer
+from aerobee.broker.console.looks.viewers import Failure, Viewer
 from aerobee.remoting.wire.bodies.auth import PolicyEntryInfo
 
 ORDERS = PolicyEntryInfo(
@@ -36,3 +36,13 @@ def test_without_users_everybody_reads_and_nobody_changes() -> None:
     assert not nobody.may(Kind.TOPIC, "Orders", Action.UPDATE)
     assert not nobody.may_write
     assert not nobody.name
+
+
+def test_a_failure_keeps_its_text_with_fields_for_other_languages() -> None:
+    failure = Failure(400, "usage", "the field {name} is empty", {"name": "{x}"})
+    assert (str(failure), failure.template) == (
+        "the field {x} is empty",
+        "the field {name} is empty",
+    )
+    said = Failure(409, "refused", "a broker says {this}")
+    assert (said.text, said.template) == ("a broker says {this}", "a broker says {this}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 import pytest
@@ -32,6 +33,13 @@ def test_a_size_is_told_in_the_unit_that_fits(value: int, shown: str) -> None:
 )
 def test_a_duration_has_its_two_largest_units(seconds: float, shown: str) -> None:
     assert formats.duration(seconds) == shown
+
+
+@pytest.mark.parametrize("figure", [math.nan, math.inf, -math.inf, 1e300])
+def test_what_is_no_figure_is_not_known(figure: float) -> None:
+    """A foreign broker may send it, and no page may fail for that."""
+    shown = (formats.number, formats.rate, formats.size, formats.percent, formats.duration)
+    assert [show(figure) for show in shown] == [None] * len(shown)
 
 
 def test_a_duration_is_told_in_chinese() -> None:

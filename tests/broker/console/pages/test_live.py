@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import socket
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import trio
 from starlette.applications import Starlette
 from starlette.routing import Route
 
 from aerobee.broker.console.looks.viewers import Failure
-from aerobee.broker.console.pages.live import Events, Streams
+from aerobee.broker.console.pages.live import Events, Streams, told
 from aerobee.broker.http import app as http_app
 from aerobee.broker.http.app import Slots, serve
 from aerobee.broker.http.listener import open_listener
@@ -97,3 +98,21 @@ def test_live_pages_leave_connections_to_others(tmp_path: Path) -> None:
             answers.append(page.recv(12)[9:])
         assert answers == [b"200", b"200", b"503", b"503"]
         assert client_of(broker).get("/me").status == 200
+
+
+FIGURES: dict[str, Any] = {
+    "in_per_s": 1.0, "out_per_s": 2.0, "lag": 3, "lag_at_least": 3, "oldest_unread_s": 61,
+    "connections": 4,
+}  # fmt: skip
+
+
+def test_figures_that_are_not_known_any_more_are_told_as_that() -> None:
+    def figures(**changes: Any) -> Any:
+        return msgspec.json.decode(told(FIGURES | changes, 5_000, "en"))
+
+    known = figures()
+    assert (known["at"], known["texts"]["lag"], known["points"]) == (5, "3", {"rates": [1.0, 2.0]})
+    unknown = figures(in_per_s=None, lag=None, connections=None)
+    assert unknown["points"] == {}, "no point, and above all no zero"
+    texts = unknown["texts"]
+    assert (texts["in"], texts["lag"], texts["connections"]) == (None, "≥ 3", None)

@@ -32,6 +32,7 @@ GROUP: dict[str, Any] = {
         ({"lag": None, "lag_at_least": 5}, "note", "behind"),
         ({"lag": None, "lag_at_least": 5, "members": 0}, "error", "nobody reads"),
         ({"members": None}, "ok", "reads all"),
+        ({"lag": 5, "lag_s": 60.0, "per_s": None}, "note", "behind"),
     ],
 )
 def test_a_group_has_the_state_of_its_row(
@@ -162,5 +163,22 @@ def test_the_master_of_a_member_is_the_one_that_answers_in_its_group() -> None:
     assert states.master_of(members, "h:3") == (others[0], None)
     assert states.master_of(members, "h:5") == (two[0], None), "two masters are no way out"
     assert states.master_of(members, "h:9") == (None, None)
+    members = [{**row, "problem": None, "state": "up"} for row in members]
     known = {row["address"]: row["master"] for row in states.with_masters(members)}
     assert [address for address, there in known.items() if there] == ["h:1", "h:2"]
+
+
+@pytest.mark.parametrize(
+    ("row", "severity", "word"),
+    [
+        ({"role": "slave", "problem": None, "state": "up"}, "ok", "in order"),
+        ({"role": "slave", "problem": "behind", "state": "up"}, "warning", "not in order"),
+        ({"role": None, "problem": "x", "state": "dead"}, "error", "does not answer"),
+        ({"role": None, "problem": "x", "state": "forbidden"}, "error", "not for this account"),
+        ({"role": None, "problem": "x", "state": "failing"}, "error", "tells nothing"),
+    ],
+)
+def test_a_member_that_refuses_is_not_said_to_be_silent(
+    row: dict[str, Any], severity: str, word: str
+) -> None:
+    assert states.standing_of(row) == (severity, word)
