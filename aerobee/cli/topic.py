@@ -21,7 +21,7 @@ QUEUES_MAX = 1_024
 """The most queues of a topic on an Aerobee broker."""
 PERMS = {"r": 4, "w": 2, "rw": 6, "4": 4, "2": 2, "6": 6}
 PERM_NAMES = {6: "rw", 4: "r", 2: "w"}
-TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 
 QUEUES = click.IntRange(1, QUEUES_MAX)
 PERM = click.Choice(sorted(PERMS))

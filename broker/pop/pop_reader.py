@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
 from aerobee.broker.filters.sql_filter import SqlFilter
 from aerobee.broker.pop.pop_records import is_of_a_group, retry_topic_v1, retry_topic_v2
+from aerobee.broker.topics.attributes import factor_of
+from aerobee.remoting.wire.bodies.topic import MESSAGE_TYPE
 from aerobee.store.format.record import queue_offsets
 from aerobee.store.results import GetStatus
 from aerobee.store.selection import SCAN_S, SelectiveReader
@@ -37,6 +39,8 @@ PASS_S: Final = 0.010
 """How long one pop searches for queues with messages."""
 COUNTED_MAX: Final = 64
 """In topics with more queues, the queues that were not read are not counted either."""
+PRIORITY: Final = "PRIORITY"
+"""The type of topics whose queues are priorities."""
 FOUND: Final = GetStatus.FOUND
 OUTSIDE: Final = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
 
@@ -136,9 +140,12 @@ class PopReader:
     # ── What there is to read ──
 
     def _sources(self, scope: PopScope) -> list[Source]:
-        """Topics in the order in which they are read, each with its queues from a random one on."""
+        """Topics in the order in which they are read, each with its queues: from a random one on,
+        or the highest priority first.
+        """
         topic = scope.topic.topic_name
         group = scope.group
+        by_priority = bool(scope.topic.attributes) and self._is_by_priority(scope)
         known = self._offsets.queues
         retries: list[Source] = []
         queues: Sequence[int]
@@ -154,23 +161,35 @@ class PopReader:
                     and is_of_a_group(name, group, self._groups.get)
                 )
                 if config is not None and not others:
-                    queues = self._turned(config.read_queue_nums)
+                    queues = self._queues(config.read_queue_nums, by_priority)
                     retries.append(Source(name, version, queues, known(group, name)))
-        queue_id = scope.queue_id
-        queues = (
-            self._turned(scope.topic.read_queue_nums) if queue_id == ALL_QUEUES else (queue_id,)
-        )
+        queues = (scope.queue_id,)
+        if scope.queue_id == ALL_QUEUES:
+            queues = self._queues(scope.topic.read_queue_nums, by_priority)
         itself = Source(topic, "0", queues, known(group, topic))
         if not retries:
             return [itself]
-        if self._chance(100) < self._config.broker.pop_from_retry_probability_percent:
-            return [*retries, itself]
-        return [itself, *retries]
+        options = self._config.broker
+        percent = options.pop_from_retry_probability_percent
+        if by_priority:
+            percent = options.pop_from_retry_probability_for_priority_percent
+        return [*retries, itself] if self._chance(100) < percent else [itself, *retries]
 
-    def _turned(self, count: int) -> Sequence[int]:
-        """All queue ids, from a random one on."""
+    def _is_by_priority(self, scope: PopScope) -> bool:
+        """Whether a pop reads the highest priority of its topic first."""
+        if scope.order or scope.topic.attributes.get(MESSAGE_TYPE) != PRIORITY:
+            return False
+        group = self._groups.get(scope.group)
+        return group is None or self._chance(100) < factor_of(group.attributes)
+
+    def _queues(self, count: int, by_priority: bool) -> Sequence[int]:
+        """All queue ids, from a random one on or the highest priority first."""
         if count <= 1:
             return range(count)
+        # In a pass that is cut by the clock, the lowest of more queues would never have a turn.
+        if by_priority and count <= LOOKS:
+            up = range(count)
+            return up[::-1] if self._config.broker.priority_order_asc else up
         begin = self._chance(count)
         return (*range(begin, count), *range(begin))
 

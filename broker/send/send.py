@@ -17,12 +17,14 @@ from aerobee.broker.core.drafts import BROKER_BITS
 from aerobee.broker.errors import PutPostponed, Refusal
 from aerobee.broker.send.answers import Put
 from aerobee.broker.send.known_properties import KnownProperties
+from aerobee.broker.send.priorities import place
 from aerobee.broker.send.special_sends import (
     HOOKED,
     MESSAGE_ILLEGAL,
     TRANSACTION_BITS,
     Special,
 )
+from aerobee.store.format.priority import PRIORITY
 from aerobee.store.format.properties import append, decode, encode
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.tags import tags_code
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 CLIENT_BITS: Final = ~BROKER_BITS
 REGION_FIELDS: Final = frozenset({"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK"})
 """Properties that the broker sets itself; those of a client are dropped."""
-ASKING: Final = REGION_FIELDS | HOOKED | {"TRAN_MSG"}
+ASKING: Final = REGION_FIELDS | HOOKED | {"TRAN_MSG", PRIORITY}
 """Properties of which a send has to be looked at by itself."""
 RUN_BYTES: Final = 64 << 10
 """A run ends with the message that takes its bodies to this size: a millisecond."""
@@ -195,6 +197,9 @@ class Send:
                 known = b"", b"", 0
                 special = Special(self._batches, topic, properties, waits)
             else:
+                if PRIORITY in properties:
+                    queue_id = place(properties, queue_id, topic.write_queue_nums)
+                    text = encode(properties)
                 known, special = self._look(text, topic, properties, plain, waits)
         unique, stored, code = known
         draft = MessageDraft(

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 QUEUE_TYPE: Final = "queue.type"
 CLEANUP_POLICY: Final = "cleanup.policy"
 RESERVE_TIME: Final = "reserve.time"
+PRIORITY_FACTOR: Final = "priority.factor"
+"""Of a group: how many of a hundred of its pops read the highest priority first."""
 LIMIT_MAX: Final = 1 << 40
 """Of either."""
+ALWAYS: Final = 100
 NUMBER: Final = re.compile("[0-9]{1,13}")
+SIGNED: Final = re.compile("[+-]?[0-9]{1,18}", re.ASCII)
 
 
 class Attribute(NamedTuple):
@@ -31,7 +35,8 @@ class Attribute(NamedTuple):
     changeable: bool
     unserved: frozenset[str] = frozenset()
     most: int = 0
-    """Of one that is a number instead: the largest; 0 removes it."""
+    """Of one that is a number instead: the largest."""
+    zero_removes: bool = True
 
 
 ATTRIBUTES: Final[Mapping[str, Attribute]] = {
@@ -40,21 +45,32 @@ ATTRIBUTES: Final[Mapping[str, Attribute]] = {
         frozenset({"DELETE", "COMPACTION"}), False, frozenset({"COMPACTION"})
     ),
     MESSAGE_TYPE: Attribute(
-        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}), True
+        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"}),
+        True,
     ),
     MAX_RATE: Attribute(frozenset(), True, most=LIMIT_MAX),
     MAX_BYTES: Attribute(frozenset(), True, most=LIMIT_MAX),
 }
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
-    key: ATTRIBUTES[key] for key in (MAX_RATE, MAX_BYTES)
+    MAX_RATE: ATTRIBUTES[MAX_RATE],
+    MAX_BYTES: ATTRIBUTES[MAX_BYTES],
+    PRIORITY_FACTOR: Attribute(frozenset(), True, most=ALWAYS, zero_removes=False),
 }
-"""The attributes of a group that can be edited; of it they limit what it receives."""
+"""The attributes of a group that can be edited; the limits are on what it receives."""
 
 
 def limit_of(attributes: Mapping[str, str], key: str) -> int:
     """The limit that an attribute sets; 0: none, or a text that is no number."""
     text = attributes.get(key)
     return int(text) if text is not None and NUMBER.fullmatch(text) else 0
+
+
+def factor_of(attributes: Mapping[str, str]) -> int:
+    """How many of a hundred pops of a group read in the order of priorities: all of them, unless
+    its attribute says otherwise. The attribute that another broker stored may be any text.
+    """
+    text = attributes.get(PRIORITY_FACTOR)
+    return int(text) if text is not None and SIGNED.fullmatch(text) else ALWAYS
 
 
 def parse_edits(line: str | None) -> dict[str, str]:
@@ -94,7 +110,7 @@ def edited(
         else:
             check_addition(key, value, creating, declared)
             result[key] = value
-            if declared[key].most and not int(value):
+            if declared[key].most and declared[key].zero_removes and not int(value):
                 del result[key]
     return result
 

@@ -230,7 +230,7 @@ def test_tools_of_4_9_find_the_settings_that_they_export(scene: Scene, exporter:
 def test_a_console_makes_shows_and_removes_topics_and_groups(scene: Scene, console: Asking) -> None:
     brokers = console("examineBrokerClusterInfo")["brokerAddrTable"]
     assert brokers["broker-a"]["brokerAddrs"] == {"0": scene.broker}
-    for kind in ("NORMAL", "FIFO", "DELAY", "TRANSACTION"):
+    for kind in ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"):
         topic = f"made-{kind}"
         config = {"topicName": topic, "attributes": {"+message.type": kind}, "perm": 6}
         console("createAndUpdateTopicConfig", scene.broker, json.dumps(config))

@@ -217,6 +217,12 @@ class BrokerOptions:
         "popFromRetryProbability", 20, ge=0, le=100, unit="%"
     )
     """How often a pop reads the retry topic first."""
+    pop_from_retry_probability_for_priority_percent: int = setting(
+        "popFromRetryProbabilityForPriority", 0, ge=0, le=100, unit="%", live=True
+    )
+    """The same for a pop that reads the highest priority of a topic first."""
+    priority_order_asc: bool = setting("priorityOrderAsc", True, live=True)
+    """Whether 0 is the lowest priority; otherwise it is the highest."""
     enable_retry_topic_v2: bool = setting("enableRetryTopicV2", False)
     """Name new retry topics of pops %RETRY%group+topic."""
     pop_polling_size: int = setting("popPollingSize", 1_024, ge=1, le=1000000)

@@ -11,6 +11,7 @@ from aerobee.broker.grpc.translation.names import GROUP_TOPICS
 from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.remoting.grpc.enums import Code, MessageType
 from aerobee.remoting.wire.bodies.topic import MESSAGE_TYPE
+from aerobee.store.format.priority import PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -37,7 +38,6 @@ BY_ATTRIBUTE: Final[Mapping[str, tuple[MessageType, ...]]] = {
 
 HALF: Final = "TRAN_MSG"
 GROUP: Final = "__SHARDINGKEY"
-PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 DELIVER_AT: Final = "TIMER_DELIVER_MS"
 DELAYS: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", DELIVER_AT)
 
@@ -56,9 +56,9 @@ def type_of(properties: Container[str]) -> MessageType:
     for name in DELAYS:
         if name in properties:
             return MessageType.DELAY
-    if PRIORITY in properties:
-        return MessageType.PRIORITY
-    return MessageType.FIFO if GROUP in properties else MessageType.NORMAL
+    if GROUP in properties:
+        return MessageType.FIFO
+    return MessageType.PRIORITY if PRIORITY in properties else MessageType.NORMAL
 
 
 def check_type(name: str, topic: TopicConfig | None, sent: MessageType) -> None:

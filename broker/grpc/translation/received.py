@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aerobee.broker.grpc.translation.bodies import as_read
 from aerobee.broker.grpc.translation.handles import Handle
-from aerobee.broker.grpc.translation.message_types import DELIVER_AT, GROUP, PRIORITY, type_of
+from aerobee.broker.grpc.translation.message_types import DELIVER_AT, GROUP, type_of
 from aerobee.broker.grpc.translation.system_properties import SYSTEM_PROPERTIES
 from aerobee.broker.pop.pop_records import Receipt, receipt_of
 from aerobee.remoting.errors import BodyError
@@ -18,6 +18,7 @@ from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import DigestType
 from aerobee.remoting.server.addresses import host_text
 from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.priority import PRIORITY, priority_of
 from aerobee.store.format.properties import decode
 from aerobee.store.format.record import Record, records
 
@@ -171,8 +172,7 @@ def add_optional(system: Any, properties: dict[str, str]) -> None:
         system.message_group = group
     if (trace := properties.get("TRACE_CONTEXT")) is not None:
         system.trace_context = trace
-    priority = integer(properties.get(PRIORITY))
-    if priority is not None and abs(priority) <= INT32_MAX:
+    if (priority := priority_of(properties.get(PRIORITY))) is not None:
         system.priority = priority
     if (deliver_ms := integer(properties.get(DELIVER_AT))) is not None:
         set_time(system.delivery_timestamp, deliver_ms)

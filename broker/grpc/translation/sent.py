@@ -12,7 +12,6 @@ from aerobee.broker.grpc.translation.message_types import (
     DELIVER_AT,
     GROUP,
     HALF,
-    PRIORITY,
     check_type,
     type_of,
 )
@@ -21,6 +20,7 @@ from aerobee.broker.grpc.translation.refusal import RpcRefused, quoted
 from aerobee.broker.grpc.translation.system_properties import SYSTEM_PROPERTIES
 from aerobee.remoting.grpc.enums import Code, Encoding, MessageType
 from aerobee.remoting.wire.headers.send import SendMessageV2
+from aerobee.store.format.priority import PRIORITY
 from aerobee.store.format.properties import encode
 from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.system_names import AUTO_CREATE_TOPIC
@@ -121,6 +121,7 @@ def properties_of(message: Any, sender: Sender) -> dict[str, str]:
         check_delay(deliver_ms - sender.now_ms)
         properties[DELIVER_AT] = str(deliver_ms)
     if system.HasField("priority"):
+        check_priority(system.priority)
         properties[PRIORITY] = str(system.priority)
     if system.message_type == MessageType.TRANSACTION:
         properties[HALF] = "true"
@@ -192,6 +193,12 @@ def check_group(group: str) -> None:
             Code.ILLEGAL_MESSAGE_GROUP,
             f"message group has {size} bytes, at most {GROUP_BYTES_MAX} are taken",
         )
+
+
+def check_priority(priority: int) -> None:
+    """Refuse a priority that has no queue. Raises: RpcRefused."""
+    if priority < 0:
+        raise RpcRefused(Code.BAD_REQUEST, f"priority is {priority}: 0 is the lowest")
 
 
 def check_property(name: str, value: str) -> None:

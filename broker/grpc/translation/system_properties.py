@@ -60,5 +60,6 @@ SYSTEM_PROPERTIES: Final = frozenset(
         "DLQ_ORIGIN_TOPIC",
         "DLQ_ORIGIN_MESSAGE_ID",
         "__CRC32#",
+        "_SYS_MSG_PRIORITY_",
     }
 )

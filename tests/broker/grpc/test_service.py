@@ -47,7 +47,13 @@ pytestmark = pytest.mark.service
 
 PORT = free_port()
 NUMBERS = count()
-KINDS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "half": "TRANSACTION"}
+KINDS = {
+    "normal": "NORMAL",
+    "fifo": "FIFO",
+    "delay": "DELAY",
+    "half": "TRANSACTION",
+    "priority": "PRIORITY",
+}
 BACK_WITHIN_S = 40.0
 
 
@@ -316,6 +322,21 @@ def test_several_messages_have_a_result_each(client: GrpcClient, topic: str) -> 
     assert [entry.offset for entry in answer.entries] == [0, 1]
 
 
+def test_each_message_of_a_request_goes_to_the_queue_of_its_priority(client: GrpcClient) -> None:
+    route = client.call("QueryRoute", topic=named("priority"))
+    assert {kind for queue in route.message_queues for kind in queue.accept_message_types} == {
+        MessageType.PRIORITY
+    }
+    sent = [message("priority", b"%d" % priority, priority=priority) for priority in (0, 7, 1)]
+    answer = send(client, *sent)
+    assert [entry.status.code for entry in answer.entries] == [Code.OK] * 3
+    told = {
+        got.body: (got.system_properties.queue_id, got.system_properties.priority)
+        for got in received(client, "priority", "by-priority")
+    }
+    assert told == {b"0": (0, 0), b"7": (1, 7), b"1": (1, 1)}
+
+
 @pytest.mark.parametrize(
     ("messages", "code"),
     [
@@ -324,6 +345,9 @@ def test_several_messages_have_a_result_each(client: GrpcClient, topic: str) -> 
         ([message("normal", b"")], Code.MESSAGE_BODY_EMPTY),
         ([message("normal", message_id="")], Code.ILLEGAL_MESSAGE_ID),
         ([message("fifo")], Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ([message("normal", priority=1)], Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ([message("priority")], Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ([message("priority", priority=-1)], Code.BAD_REQUEST),
         ([message("unknown")], Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
         ([message("RMQ_SYS_TRACE_TOPIC")], Code.ILLEGAL_TOPIC),
     ],

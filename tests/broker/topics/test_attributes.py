@@ -1,7 +1,13 @@
 import pytest
 
 from aerobee.broker.errors import AttributesIllegal
-from aerobee.broker.topics.attributes import edited, edited_of_group, limit_of, parse_edits
+from aerobee.broker.topics.attributes import (
+    edited,
+    edited_of_group,
+    factor_of,
+    limit_of,
+    parse_edits,
+)
 from aerobee.remoting.wire.bodies.topic import MAX_RATE
 
 
@@ -37,6 +43,8 @@ def test_a_new_topic_takes_additions_only() -> None:
 def test_the_message_type_can_change_and_go() -> None:
     before = {"message.type": "NORMAL"}
     assert edited(before, {"+message.type": "FIFO"}, creating=False) == {"message.type": "FIFO"}
+    kind = {"message.type": "PRIORITY"}
+    assert edited(before, {"+message.type": "PRIORITY"}, creating=False) == kind
     assert edited(before, {"-message.type": ""}, creating=False) == {}
     assert before == {"message.type": "NORMAL"}
 
@@ -96,3 +104,23 @@ def test_an_update_of_a_group_edits_its_attributes_and_without_any_leaves_them()
 def test_what_is_no_attribute_of_a_group_is_refused(edit: dict[str, str]) -> None:
     with pytest.raises(AttributesIllegal):
         edited_of_group({}, edit)
+
+
+def test_a_group_has_a_share_of_pops_by_priority() -> None:
+    assert factor_of({}) == 100
+    some = edited_of_group({}, {"+priority.factor": "50"})
+    assert (some, factor_of(some)) == ({"priority.factor": "50"}, 50)
+    none = edited_of_group(some, {"+priority.factor": "0"})
+    assert (none, factor_of(none)) == ({"priority.factor": "0"}, 0), "0 says something"
+    assert edited_of_group(none, {"-priority.factor": ""}) == {}
+
+
+@pytest.mark.parametrize("text", ["101", "-1", "half", "", "5.0", "9" * 30])
+def test_a_share_is_one_of_a_hundred(text: str) -> None:
+    with pytest.raises(AttributesIllegal, match="only a number from 0 to 100"):
+        edited_of_group({}, {"+priority.factor": text})
+
+
+def test_a_share_that_another_broker_kept_is_any_text() -> None:
+    shares = {text: factor_of({"priority.factor": text}) for text in ("-7", "+7", "x", "9" * 30)}
+    assert shares == {"-7": -7, "+7": 7, "x": 100, "9" * 30: 100}

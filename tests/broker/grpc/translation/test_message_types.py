@@ -10,6 +10,7 @@ from aerobee.remoting.grpc.enums import Code, MessageType
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 
 KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
+TYPES = (*KINDS, "PRIORITY")
 
 
 def topic(kind: str | None) -> TopicConfig:
@@ -28,8 +29,8 @@ def test_a_mixed_topic_names_four_types_and_takes_all() -> None:
         check_type("T", mixed, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sent", KINDS)
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("sent", TYPES)
 def test_types_have_to_be_equal(kind: str, sent: str) -> None:
     if kind == sent:
         check_type("T", topic(kind), MessageType[sent])
@@ -56,7 +57,8 @@ def test_topics_of_groups_are_not_checked() -> None:
         ((), MessageType.NORMAL),
         (("KEYS", "TAGS"), MessageType.NORMAL),
         (("__SHARDINGKEY",), MessageType.FIFO),
-        (("__SHARDINGKEY", "_SYS_MSG_PRIORITY_"), MessageType.PRIORITY),
+        (("_SYS_MSG_PRIORITY_", "KEYS"), MessageType.PRIORITY),
+        (("_SYS_MSG_PRIORITY_", "__SHARDINGKEY"), MessageType.FIFO),
         (("_SYS_MSG_PRIORITY_", "TIMER_DELIVER_MS"), MessageType.DELAY),
         (("DELAY",), MessageType.DELAY),
         (("DELAY", "TRAN_MSG"), MessageType.TRANSACTION),

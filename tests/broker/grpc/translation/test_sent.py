@@ -119,6 +119,12 @@ def test_priority_and_trace_context_are_kept() -> None:
     assert told["RECONSUME_TIME"] == "2"
 
 
+def test_a_negative_priority_is_refused() -> None:
+    assert properties(message(priority=0))["_SYS_MSG_PRIORITY_"] == "0"
+    said = refused(message(priority=-1))
+    assert (said.code, "priority is -1" in said.text) == (Code.BAD_REQUEST, True)
+
+
 def test_the_type_that_the_client_says_does_not_count() -> None:
     with pytest.raises(RpcRefused, match="actual type is FIFO"):
         sent(message(message_group="g", message_type=MessageType.NORMAL), "NORMAL")
