@@ -35,6 +35,8 @@ async def produce() -> None:
     tls = aerobee.TLSConfig(verify=False)
     retry = aerobee.RetryPolicy(attempts=2)
     message = aerobee.Message("T", b"x", keys=["k"], properties={"a": "b"}, delay=1.5)
+    assert_type(message.priority, int | None)
+    assert_type(message.alone, bool)
     async with (
         aerobee.Client("h:1", credentials=lambda: account, tls=tls) as client,
         aerobee.Producer(client=client, group="g", retry=retry, hooks=[Failures()]) as producer,

@@ -359,6 +359,7 @@ def copy_of(letter: ReceivedMessage, topic: str | None) -> Message:
             f"the letter at {letter.queue}@{letter.queue_offset} does not say where it came from: "
             "name a topic with --to-topic"
         )
+    priority = None if letter.ordering_key else letter.priority
     own = {k: v for k, v in letter.properties.items() if k not in RESERVED_PROPERTIES}
     return Message(
         topic,
@@ -368,4 +369,5 @@ def copy_of(letter: ReceivedMessage, topic: str | None) -> Message:
         properties=own | {"aerobee_redriven_from": letter.message_id},
         flag=letter.flag,
         ordering_key=letter.ordering_key,
+        priority=priority,
     )

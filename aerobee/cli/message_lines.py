@@ -10,6 +10,7 @@ import msgspec
 
 from aerobee.client.message import RESERVED_PROPERTIES, Message
 from aerobee.errors import ConfigurationError
+from aerobee.store.format.priority import PRIORITY, priority_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,9 +68,11 @@ def from_json(topic: str, line: bytes, fields: dict[str, Any]) -> Message:
         for name, value in (read.properties or {}).items()
         if name not in RESERVED_PROPERTIES
     }
-    merged = {
+    merged: dict[str, Any] = {
         "tag": fields["tag"] or read.tag,
         "keys": fields["keys"] or read.keys or (),
         "properties": own | fields["properties"],
     }
+    if all(fields[name] is None for name in ("priority", "ordering_key", "delay", "deliver_at")):
+        merged["priority"] = priority_of((read.properties or {}).get(PRIORITY))
     return Message(topic, body, **(fields | merged))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--key", "keys", multiple=True, help="Key to look a message up by; repeatable.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
 @click.option("--ordering-key", help="Messages with equal ones go to one queue, in order.")
+@click.option("--priority", type=click.IntRange(0), help="Popped before lower ones; since 5.4.")
 @click.option("--delay", help="Deliver so much later: 10s, 5m, 2h. Needs a broker since 5.0.")
 @click.option("--deliver-at", help="Deliver at 2025-01-31T12:00. Needs a broker since 5.0.")
 @click.option("--count", type=COUNT, help="How often to send BODY; 1.")
@@ -114,6 +115,7 @@ def message_fields(
     ordering_key: str | None,
     delay: str | None,
     deliver_at: str | None,
+    priority: int | None = None,
 ) -> dict[str, Any]:
     """The properties of every message besides its body. Raises: UsageError."""
     properties = {}
@@ -127,6 +129,7 @@ def message_fields(
         "keys": keys,
         "properties": properties,
         "ordering_key": ordering_key,
+        "priority": priority,
         "delay": None if delay is None else duration_of(delay, "--delay"),
         "deliver_at": None if deliver_at is None else time_of(deliver_at, "--deliver-at"),
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aerobee.errors import ConfigurationError
+from aerobee.store.format.priority import PRIORITY_MAX
 from aerobee.store.format.system_names import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -37,6 +38,10 @@ class Message:
     At most one of these delays the delivery: `delay`, in seconds, or `deliver_at`, both with a
     precision of a millisecond and for brokers since 5.0 only; or a `delay_level` above 0, from the
     broker's table: normally 1s 5s 10s 30s 1m … 2h for 1 to 18.
+
+    `priority`, from 0 on, chooses the queue, up to the last one; a topic of the type PRIORITY is
+    popped from the highest down. It is for brokers since 5.4, and for messages that are neither
+    delayed nor ordered.
     """
 
     topic: str
@@ -52,6 +57,7 @@ class Message:
     delay: float | timedelta | None = None
     deliver_at: datetime | None = None
     buyer_id: str | None = None
+    priority: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.body, str):
@@ -70,6 +76,11 @@ class Message:
     def delayed(self) -> bool:
         """Whether the delivery is delayed."""
         return bool(self.delay_level or self.delay is not None or self.deliver_at is not None)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is sent in no batch: brokers refuse delays there, and see no priorities."""
+        return self.priority is not None or self.delayed
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -99,6 +110,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reconsume_times: int
     original_topic: str
     transaction_id: str | None
+    priority: int | None = None
 
     def __hash__(self) -> int:
         return hash((self.queue, self.queue_offset, self.message_id))
@@ -129,6 +141,8 @@ def check_message(message: Message, max_size_bytes: int, delay_levels: int = DEL
         raise ConfigurationError(f"flag is {message.flag}: {FLAG_MIN} to {FLAG_MAX}")
     if message.delayed:
         check_delay(message, delay_levels)
+    if message.priority is not None:
+        check_priority(message, message.priority)
     for name, value in message.properties.items():
         check_property(name, value)
         if name == BUYER_ID:
@@ -148,6 +162,20 @@ def check_topic(topic: str) -> None:
     check_name("topic", topic, TOPIC_MAX)
     if topic in FORBIDDEN_TOPICS:
         raise ConfigurationError(f"clients may not send to topic {topic}")
+
+
+def check_priority(message: Message, priority: int) -> None:
+    """Check that a broker would go by this priority. Raises: ConfigurationError, TypeError."""
+    if not isinstance(priority, int):
+        raise TypeError(f"priority is an int, not {type(priority).__name__}")
+    if not 0 <= priority <= PRIORITY_MAX:
+        raise ConfigurationError(
+            f"priority is {priority}: 0 is the lowest, {PRIORITY_MAX} the most"
+        )
+    if message.delayed or message.ordering_key:
+        # A broker would drop the priority without a word.
+        other = "a delay" if message.delayed else "an ordering_key"
+        raise ConfigurationError(f"a message has a priority and {other}: give one of them")
 
 
 def check_delay(message: Message, levels: int) -> None:

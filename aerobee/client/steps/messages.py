@@ -16,6 +16,7 @@ from aerobee.client.send_result import MessageQueue
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
 from aerobee.store.format import message_id, properties, record
 from aerobee.store.format.batch import BATCH_HEAD
+from aerobee.store.format.priority import PRIORITY, priority_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -60,6 +61,8 @@ def property_string(message: Message, uniq_id: str, extra: Mapping[str, str] = N
     }
     if message.buyer_id:
         named[BUYER_ID] = message.buyer_id
+    if message.priority is not None:
+        named[PRIORITY] = str(message.priority)
     if timer := timer_of(message):
         named[timer[0]] = str(timer[1])
     return checked_length(properties.encode(named), message.topic)
@@ -177,6 +180,7 @@ def _with_body(
         reconsume_times=stored.reconsume_times,
         original_topic=origin,
         transaction_id=named.get("__transactionId__"),
+        priority=priority_of(named.get(PRIORITY)),
     )
 
 
@@ -207,6 +211,7 @@ def pushed(header: PushReplyMessage, body: bytes | memoryview) -> ReceivedMessag
         reconsume_times=header.reconsume_times or 0,
         original_topic=header.topic,
         transaction_id=None,
+        priority=priority_of(named.get(PRIORITY)),
     )
 
 

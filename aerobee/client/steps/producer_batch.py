@@ -65,8 +65,8 @@ class ProducerBatch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def alone(self) -> bool:
-        """Whether this single message must be alone: brokers accept it in no batch."""
-        return bool(self.sys_flag or self.reply or self.messages[0].delayed)
+        """Whether this single message must be alone: in a batch brokers refuse or misread it."""
+        return bool(self.sys_flag or self.reply or self.messages[0].alone)
 
 
 def together(batches: Sequence[ProducerBatch]) -> ProducerBatch:
@@ -159,12 +159,13 @@ def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
     """Split messages into batches, given as indexes in the list.
 
     A batch has the same topic, wait_store_ok and ordering key; at most `limit_bytes` unless one
-    message alone is larger. A delayed message is alone: brokers refuse them in batches.
+    message alone is larger. A delayed message is alone: brokers refuse them in batches. So is one
+    with a priority, which would have no effect there.
     """
     chunks: list[list[int]] = []
     open_chunks: dict[tuple[str, bool, str | None], tuple[list[int], int]] = {}
     for index, message in enumerate(messages):
-        if message.delayed:
+        if message.alone:
             chunks.append([index])
             continue
         kind = (message.topic, message.wait_store_ok, message.ordering_key)

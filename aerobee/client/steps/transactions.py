@@ -73,6 +73,8 @@ class Transactions:
             raise ConfigurationError(
                 "a message in a transaction is delivered when that commits: it has no delay"
             )
+        if message.priority is not None:
+            raise ConfigurationError("a message in a transaction has no priority")
         group = wrapped(self.sender.config.group, self.sender.instance.config.namespace)
         extra = {"TRAN_MSG": "true", GROUP: group}
         half = self.sender.batch_of(message, extra, prepared=True)

@@ -51,7 +51,8 @@ def group(call: Call, connection: RawConnection, topic: str, space: str) -> str:
     call("topic", "create", topic, "--queues", "1")
     call("group", "create", group)
     for number in range(3):
-        call("produce", topic, f"{number}", "--tag", "A", "--header", f"n={number}")
+        given = ["--tag", "A", "--header", f"n={number}", "--priority", f"{number}"]
+        call("produce", topic, f"{number}", *given)
     for number in range(3):
         give_up(call, connection, topic, number, space)
     return group
@@ -94,6 +95,8 @@ def test_dead_letters_are_listed_and_sent_again_once(call: Call, topic: str, gro
     assert call("dlq", "redrive", group, "--yes").out == "1 letters sent again\n"
     assert call("dlq", "redrive", group, "--yes").out == "0 letters sent again\n"
     printed = call("message", "tail", topic, "--format", "{header.n}{body}").out
+    assert sorted(printed.splitlines()) == ["00", "00", "11", "11", "22", "22"]
+    printed = call("message", "tail", topic, "--format", "{header._SYS_MSG_PRIORITY_}{body}").out
     assert sorted(printed.splitlines()) == ["00", "00", "11", "11", "22", "22"]
     assert {row["done"] for row in call("dlq", "list", group, "--json").document} == {True}
     assert call("dlq", "list", group, "--open", "--json").document == []

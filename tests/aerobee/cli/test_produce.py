@@ -136,8 +136,20 @@ def test_a_delayed_message_comes_later(call: Call, topic: str) -> None:
     assert call("produce", topic, "x", "--delay", "soon").code == 2
 
 
+def test_a_priority_is_the_queue_and_nothing_beside_it(call: Call, topic: str) -> None:
+    for priority, queue in (("0", 0), ("3", 3)):
+        done = call("produce", topic, "x", "--priority", priority, "--json")
+        assert json.loads(done.out)["queue_id"] == queue
+    for words in (["--delay", "1h"], ["--ordering-key", "k"]):
+        done = call("produce", topic, "x", "--priority", "1", *words)
+        assert (done.code, "give one of them" in done.err) == (2, True)
+    for wrong in ("-1", "high", "2147483648"):
+        assert call("produce", topic, "x", "--priority", wrong).code == 2
+
+
 def test_what_consume_prints_as_json_can_be_produced_again(call: Call, topic: str) -> None:
-    call("produce", topic, "x", "--tag", "A", "--key", "k", "--header", "region=north")
+    given = ["--tag", "A", "--key", "k", "--header", "region=north", "--priority", "2"]
+    call("produce", topic, "x", *given)
     printed = call("consume", topic, "--no-follow", "--json").out
     other = f"{topic}-other"
     done = call("produce", other, "--file", "-", "--format", "json", given=printed)
@@ -146,6 +158,9 @@ def test_what_consume_prints_as_json_can_be_produced_again(call: Call, topic: st
     first, second = json.loads(printed), json.loads(line)
     assert [second[name] for name in ("body", "tag", "keys")] == ["x", "A", ["k"]]
     assert second["properties"]["region"] == "north"
+    assert (second["properties"]["_SYS_MSG_PRIORITY_"], second["queue_id"]) == ("2", 2)
+    again = ("produce", other, "--file", "-", "--format", "json", "--ordering-key", "k")
+    assert call(*again, given=printed).code == 0, "what is said of every message counts"
     assert second["message_id"] != first["message_id"]
     for wrong in ("nonsense\n", '{"no":"body"}\n', "[]\n"):
         done = call("produce", other, "--file", "-", "--format", "json", given=wrong)

@@ -80,6 +80,12 @@ def test_keys_given_as_one_string_are_refused() -> None:
         (Message("T", b"x", delay=math.nan), "no duration"),
         (Message("T", b"x", delay=math.inf), "no duration"),
         (Message("T", b"x", deliver_at=NOON.replace(tzinfo=None)), "no time zone"),
+        (Message("T", b"x", priority=-1), "priority is -1: 0 is the lowest"),
+        (Message("T", b"x", priority=1 << 31), "priority is 2147483648"),
+        (Message("T", b"x", priority=0, delay=1), "a priority and a delay: give one"),
+        (Message("T", b"x", priority=0, delay_level=1), "a priority and a delay: give one"),
+        (Message("T", b"x", priority=0, ordering_key="o"), "a priority and an ordering_key"),
+        (Message("T", b"x", properties={"_SYS_MSG_PRIORITY_": "1"}), "reserved"),
     ],
 )
 def test_what_no_broker_takes_is_refused(message: Message, text: str) -> None:
@@ -94,6 +100,7 @@ def test_what_no_broker_takes_is_refused(message: Message, text: str) -> None:
         (Message("T", b"x", keys=[1]), "a key is a str, not int"),  # type: ignore[list-item]  # the same
         (Message("T", b"x", delay="1"), "delay is seconds or a timedelta"),  # type: ignore[arg-type]  # the same
         (Message("T", b"x", delay_level="1"), "delay_level is an int"),  # type: ignore[arg-type]  # the same
+        (Message("T", b"x", priority="1"), "priority is an int, not str"),  # type: ignore[arg-type]  # the same
         (Message("T", b"x", deliver_at=5), "deliver_at is a datetime"),  # type: ignore[arg-type]  # the same
     ],
 )

@@ -160,3 +160,13 @@ def test_many_ids_at_once_are_those_that_come_one_by_one() -> None:
     wall_ms = 1_700_000_000_000
     expected = [one.next(wall_ms) for _ in range(50)]
     assert many.many(wall_ms, 20) + many.many(wall_ms, 30) == expected
+
+
+def test_a_priority_is_a_property_and_comes_back() -> None:
+    text = property_string(Message("T", b"x", priority=0), "id")
+    assert properties.decode(text)["_SYS_MSG_PRIORITY_"] == "0"
+    assert "_SYS_MSG_PRIORITY_" not in property_string(Message("T", b"x"), "id")
+    told = [{"_SYS_MSG_PRIORITY_": "0"}, {"_SYS_MSG_PRIORITY_": "7"}, {}]
+    told += [{"_SYS_MSG_PRIORITY_": "-7"}, {"_SYS_MSG_PRIORITY_": "seven"}]
+    body = b"".join(stored(b"x", 0, named) for named in told)
+    assert [one.priority for one in received(body, "b", None)] == [0, 7, None, None, None]

@@ -416,6 +416,11 @@ def test_a_delayed_message_of_a_batch_travels_alone() -> None:
     assert split(messages, 1_000) == [[0, 2], [1], [3]]
 
 
+def test_a_message_with_a_priority_travels_alone_too() -> None:
+    messages = [Message("T", b"x", priority=priority) for priority in (None, 0, None, 3)]
+    assert split(messages, 1_000) == [[0, 2], [1], [3]]
+
+
 def test_a_delay_level_below_zero_is_refused(stage: Stage) -> None:
     with pytest.raises(ConfigurationError, match="delay_level"):
         send(stage, Message("T", b"x", delay_level=-1))

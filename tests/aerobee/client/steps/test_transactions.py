@@ -102,6 +102,12 @@ def test_a_half_has_no_delay(stage: Stage, transactions: Transactions, message: 
     assert stage.asked(SendMessageV2) == []
 
 
+def test_a_half_has_no_priority(stage: Stage, transactions: Transactions) -> None:
+    with pytest.raises(ConfigurationError, match="has no priority"):
+        stage.perform(transactions.open(Message("T", b"x", priority=1), None))
+    assert stage.asked(SendMessageV2) == []
+
+
 def test_an_end_that_cannot_be_told_is_no_error(stage: Stage, transactions: Transactions) -> None:
     half = stage.perform(transactions.open(Message("T", b"x"), None))
     stage.answers(EndTransaction, ConnectError("gone"))
