@@ -117,6 +117,13 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "frames received and not served": (
         f"{INBOUND}::test_whole_frames_that_wait_count_until_they_are_served",
     ),
+    "calls over gRPC whose request is not whole, and Telemetry streams without settings": (
+        "remoting/grpc/test_calls.py::test_a_request_that_does_not_come_whole_in_time_ends_its_call",
+        "remoting/grpc/test_calls.py"
+        "::test_calls_without_a_request_are_refused_where_there_are_too_many",
+        "broker/grpc/test_service.py::test_a_stream_has_to_say_its_settings_soon",
+        f"{MEMORY}::test_calls_without_a_request_cost_little_and_keep_nobody_out",
+    ),
     "bytes left for a later turn, of a socket with more than its turn takes, 20 ms late": (
         f"{LEFT}::test_no_more_is_left_than_the_budget_has_room_for",
         f"{LEFT}::test_it_is_left_in_the_socket_when_others_have_used_the_budget",

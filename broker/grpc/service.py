@@ -147,7 +147,7 @@ class MessagingService:
     # ── Calls ──
 
     def opened(self, channel: GrpcChannel, call: Call) -> None:
-        """A Telemetry stream has begun; its settings come next."""
+        """A Telemetry stream has begun; its settings have to come next."""
         channel.context.shared.heard(channel)
         caller = Rpc(self._door, channel, NOBODY_SIGNS, call, messages.TelemetryCommand)
         try:
@@ -156,7 +156,6 @@ class MessagingService:
             self._end_stream(caller, refused)
         else:
             call.owner = Client(self._clients, caller, call)
-            call.head.drop_fields()  # they are 2 KiB, and the stream may be open for days
 
     def received(self, channel: GrpcChannel, call: Call, message: bytes) -> None:
         """A request has come, or the next command of a client."""
@@ -265,6 +264,7 @@ class MessagingService:
                 not_taken(refused)
                 return
             client.request_timeout_ms = timeout_ms
+            client.stream.stay()
             command = messages.TelemetryCommand(status=status_of(Code.OK), settings=answer)
             client.tell(command)
 

@@ -19,7 +19,9 @@ may still be cancelled before its client has got all of it: that is a `CallOver`
 
 A peer may send as much again as `next` has given: what waits here counts against its windows. Only
 the beginning of a message that is not whole does not, for the rest of it has to come; that is in
-`held_bytes`, for the budget of all connections. Time comes in, and only deadlines are measured.
+`held_bytes`, and the heads of calls that were not told are in `heads_bytes`, for the budget of all
+connections. So that nothing waits for ever, the request of a call has to be whole in time. Time
+comes in, and only deadlines are measured.
 """
 
 from __future__ import annotations
@@ -50,6 +52,15 @@ HEADERS: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 ACCEPTED: Final = (b"grpc-accept-encoding", b"identity")
 PLAIN_TEXT: Final = (b"content-type", b"text/plain")
 OK: Final = trailers(StatusCode.OK)
+
+REQUEST_MS: Final = 30_000.0
+"""How long the request of a call may take to come whole, and a stream until it may stay."""
+SLOWEST_PER_MS: Final = 4.096
+"""Bytes of a request for which it gets another millisecond: 4 KiB in a second."""
+HEADS_BYTES_MAX: Final = 8 << 20
+"""The heads of one connection's calls that were not told; a call beyond it is refused."""
+CALL_BYTES: Final = 1_024
+"""The memory of a call and its stream, beside its metadata."""
 
 
 class Shape(Enum):
@@ -82,7 +93,8 @@ class Call:
     __slots__ = (
         *("_begun", "_calls", "deadline_ms", "head", "method", "over", "owner", "stream"),
         # The state of the call: its account with the windows and the budget, for `Calls` alone.
-        *("decoder", "held", "request", "told", "uncredited"),
+        *("decoder", "half_closed", "head_bytes", "held", "request", "told", "uncredited"),
+        "whole_by_ms",
     )
 
     def __init__(
@@ -95,6 +107,8 @@ class Call:
         self.head = head
         self.deadline_ms = inf if head.timeout_ms is None else now_ms + head.timeout_ms
         """When the client gives up, on the clock of the connection; inf: never."""
+        self.whole_by_ms = now_ms + REQUEST_MS
+        """When a short request has to be whole, and a stream has to stay; inf: it is, or does."""
         self.over = False
         """Whether it has ended, by us or not."""
         self.owner: object = None
@@ -103,12 +117,25 @@ class Call:
         self.decoder = MessageDecoder(calls.message_bytes_max)
         self.request: bytes | None = None
         """The one of a call that has only one, until the client has ended its side."""
+        self.half_closed = False
+        """Whether the client has ended its side."""
         self.told = False
         """Whether `next` has given an event of the call."""
+        self.head_bytes = CALL_BYTES + head.size_bytes
+        """The memory of the call and its head, until it is told."""
         self.held = 0
         """Bytes that have come and that `next` has not given."""
         self.uncredited = 0
         """Bytes that have come and that the peer may not send again yet."""
+
+    @property
+    def ends_ms(self) -> float:
+        """When it ends at the latest, if nothing more comes."""
+        return min(self.deadline_ms, self.whole_by_ms + self.held / SLOWEST_PER_MS)
+
+    def stay(self) -> None:
+        """Let a stream in both directions go on, until its client gives up."""
+        self.whole_by_ms = inf
 
     def answer(self, message: bytes) -> None:
         """Answer with the only message and OK. Hot."""
@@ -147,6 +174,8 @@ class Call:
                 self._calls.unwritten[stream] = self
         else:
             engine.respond(stream, (*HEADERS, *trailers(code, text)), end=True)
+            if not self.half_closed:
+                engine.leave_rest(stream)
 
 
 class CallOpened(NamedTuple):
@@ -197,7 +226,7 @@ class Calls:
     """The calls of one connection, in the order in which they came."""
 
     __slots__ = (
-        *("_events", "_methods", "engine", "held_bytes", "message_bytes_max"),
+        *("_events", "_methods", "engine", "heads_bytes", "held_bytes", "message_bytes_max"),
         *("next_deadline_ms", "open", "unwritten"),
     )
 
@@ -215,6 +244,8 @@ class Calls:
         """Calls that we have ended with a stream of answers that is not written to its end."""
         self.held_bytes = 0
         """Bytes of messages that are not whole, or that `next` has not given yet."""
+        self.heads_bytes = 0
+        """The memory of the calls of which `next` has given nothing yet."""
         self.next_deadline_ms = inf
         """No call has a deadline before it; call `expire` then."""
 
@@ -245,7 +276,9 @@ class Calls:
                 if call.told:
                     return event
             elif not call.over:
-                call.told = True
+                if not call.told:
+                    call.told = True
+                    self._release_head(call)
                 if isinstance(event, MessageReceived):
                     self._given(call, len(event.message) + PREFIX_BYTES)
                 return event
@@ -257,12 +290,14 @@ class Calls:
         return bool(self._events)
 
     def expire(self, now_ms: float) -> None:
-        """End the calls whose time is over."""
-        for call in [call for call in self.open.values() if call.deadline_ms <= now_ms]:
-            call.finish(StatusCode.DEADLINE_EXCEEDED, "the time of the call is over")
+        """End the calls whose time is over, or whose request did not come whole in time."""
+        for call in [call for call in self.open.values() if call.ends_ms <= now_ms]:
+            late = call.deadline_ms <= now_ms
+            text = "the time of the call is over" if late else "its request did not come in time"
+            call.finish(StatusCode.DEADLINE_EXCEEDED, text)
             self.unwritten.pop(call.stream, None)
             self._events.append(CallOver(call, Over.DEADLINE))
-        self.next_deadline_ms = min((call.deadline_ms for call in self.open.values()), default=inf)
+        self.next_deadline_ms = min((call.ends_ms for call in self.open.values()), default=inf)
 
     def stop(self, text: str) -> None:
         """Take no more calls. Calls with one request go on; streams in both directions end with
@@ -279,6 +314,7 @@ class Calls:
         call.over = True
         del self.open[call.stream]
         self.held_bytes -= call.held
+        self._release_head(call)
         self._credit(call, call.uncredited)
 
     # ── What happens to streams ──
@@ -326,15 +362,21 @@ class Calls:
             if method is None:
                 text = f"Method {head.method} is unimplemented"
                 raise CallRefused(StatusCode.UNIMPLEMENTED, text)
+            call = Call(self, stream, method, head, now_ms)
+            if self.heads_bytes + call.head_bytes > HEADS_BYTES_MAX:
+                text = f"the calls whose requests are not whole have {self.heads_bytes} bytes"
+                raise CallRefused(StatusCode.RESOURCE_EXHAUSTED, text)
         except NotGrpc as error:
             self._tell(event, error)
             return
         except CallRefused as error:
             self.engine.respond(stream, _refusal(error), end=True)
+            if not event.end:
+                self.engine.leave_rest(stream)
             return
-        call = self.open[stream] = Call(self, stream, method, head, now_ms)
-        if call.deadline_ms < self.next_deadline_ms:
-            self.next_deadline_ms = call.deadline_ms
+        self.open[stream] = call
+        self.heads_bytes += call.head_bytes
+        self.next_deadline_ms = min(self.next_deadline_ms, call.deadline_ms, call.whole_by_ms)
         if method.shape is Shape.BOTH_STREAM:
             self._events.append(CallOpened(call))
         if event.end:
@@ -377,6 +419,7 @@ class Calls:
             raise CallRefused(StatusCode.UNIMPLEMENTED, "more than one request came")
 
     def _half_closed(self, call: Call) -> None:
+        call.half_closed = True
         if call.decoder.pending_bytes:
             self._refuse(call, CallRefused(StatusCode.INTERNAL, "the last message is not whole"))
         elif call.method.shape is Shape.BOTH_STREAM:
@@ -384,12 +427,17 @@ class Calls:
         elif call.request is None:
             self._refuse(call, CallRefused(StatusCode.UNIMPLEMENTED, "no request came"))
         else:
+            call.whole_by_ms = inf
             self._events.append(MessageReceived(call, call.request))
             call.request = None
 
     def _refuse(self, call: Call, error: CallRefused) -> None:
         call.finish(error.code, str(error))
         self._events.append(CallOver(call, Over.BROKEN))
+
+    def _release_head(self, call: Call) -> None:
+        self.heads_bytes -= call.head_bytes
+        call.head_bytes = 0
 
     def _given(self, call: Call, size: int) -> None:
         call.held -= size

@@ -29,6 +29,8 @@ MS_OF_UNIT: Final = {
 }
 
 
+FIELD_BYTES: Final = 100
+"""The memory of a field, beside its name and its value."""
 TIMEOUTS_KEPT: Final = 1_024
 """Texts of timeouts that are read once: a client sends few different ones."""
 
@@ -92,6 +94,13 @@ class RequestHead:
             return b64decode(value + b"==", validate=False)
         except Base64Error:
             return None
+
+    @property
+    def size_bytes(self) -> int:
+        """The approximate memory of the metadata."""
+        fields = self._fields
+        texts = sum(map(len, fields)) + sum(map(len, fields.values()))
+        return texts + FIELD_BYTES * len(fields)
 
     def drop_fields(self) -> None:
         """Forget the metadata: all that is needed of it was noted."""

@@ -34,7 +34,7 @@ class Engine:
 
     __slots__ = (
         *("_core", "_events", "_farewell", "_floods", "_full", "_last", "_limits", "_now_ms"),
-        "ended",
+        *("_unwanted", "ended"),
     )
 
     def __init__(self, limits: Http2Limits) -> None:
@@ -45,6 +45,7 @@ class Engine:
         self._floods = Floods(limits)
         self._events: list[e.Event] = []
         self._full: dict[int, None] = {}
+        self._unwanted: list[int] = []
         self._last, self._now_ms = 0, 0.0
         self._farewell = b""
         self.ended: e.ConnectionEnded | None = None
@@ -113,6 +114,12 @@ class Engine:
         """End a stream now; what is queued of its answer is dropped."""
         self._command(self._core.reset_stream, stream, code)
 
+    def leave_rest(self, stream: int) -> None:
+        """Ask the peer not to send the rest of a request that was answered by a head alone: a reset
+        without an error behind the answer. Source: RFC 9113 §8.1.
+        """
+        self._unwanted.append(stream)
+
     def taken(self, stream: int, size_bytes: int) -> None:
         """Let the peer send so much more, for so much of its data was taken."""
         try:  # Hot: not by `_command`.
@@ -131,6 +138,11 @@ class Engine:
             data, self._farewell = self._farewell, b""
             return data
         data = self._core.data_to_send(size_bytes)
+        if not data and self._unwanted:  # now all of their answers are written
+            for stream in self._unwanted:
+                self.reset(stream, ErrorCode.NO_ERROR)
+            self._unwanted.clear()
+            data = self._core.data_to_send(size_bytes)
         self._collect()
         if self._full:
             for stream in [stream for stream in self._full if self._room(stream, 2)]:

@@ -89,11 +89,12 @@ class CallService(Protocol):
     call.
 
     Answers go by the call (`answer`, `send`, `finish`), now or later; behind those that come later,
-    `GrpcChannel.touch` is called, and the flush of the reactor sends them.
+    `GrpcChannel.touch` is called, and the flush of the reactor sends them. Its metadata, some 2 KiB
+    of a call that may be open for days, is there while the call is told for the first time.
     """
 
     def opened(self, channel: GrpcChannel, call: Call) -> None:
-        """A stream in both directions has begun."""
+        """A stream in both directions has begun. It ends by itself soon, unless it may `stay`."""
 
     def received(self, channel: GrpcChannel, call: Call, message: bytes) -> None:
         """The request of a call has come, or the next message of a stream in both directions."""
@@ -129,7 +130,8 @@ class GrpcChannel(Channel):
 
     @property
     def unserved_bytes(self) -> int:
-        return super().unserved_bytes + self.calls.held_bytes
+        calls = self.calls
+        return super().unserved_bytes + calls.held_bytes + calls.heads_bytes
 
     @property
     def idle(self) -> bool:
@@ -167,8 +169,10 @@ class GrpcChannel(Channel):
         service = self._service
         if isinstance(event, MessageReceived):
             self._tell(event.call, service.received, self, event.call, event.message)
+            event.call.head.drop_fields()
         elif isinstance(event, CallOpened):
             self._tell(event.call, service.opened, self, event.call)
+            event.call.head.drop_fields()
         elif isinstance(event, HalfClosed):
             self._tell(event.call, service.half_closed, event.call)
         elif isinstance(event, RoomAgain):

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 import urllib.request
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import ngh2
 import pytest
 
+from aerobee.remoting.grpc.enums import Code
+from aerobee.remoting.grpc.messages import Message, Resource, SystemProperties
 from aerobee.remoting.server.boss import reserve
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.grpc_client import GrpcClient
 from tests.kit.health import events, metrics_of, rss_anon
+from tests.kit.http2_client import POST
+from tests.kit.ports import HOST, free_port
 from tests.kit.raw_client import (
     Closed,
     RawAnswer,
@@ -196,6 +203,43 @@ def test_a_flood_of_connections_costs_no_write_and_no_probe(tmp_path: Path) -> N
 
         eventually(comes_in, within_s=10, what="whoever comes after the flood is served")
         assert broker.stop() == 0
+
+
+def flood_of_heads() -> bytes:
+    """1,000 calls that have long heads, of a few bytes each, and no request."""
+    core = ngh2.Connection(ngh2.Role.CLIENT, ngh2.Configuration(peer_max_concurrent_streams=1_000))
+    core.initiate_connection()
+    head = [*((n.encode(), v.encode()) for n, v in POST), *[(b"x-long", b"v" * 3_700)] * 4]
+    for _ in range(1_000):
+        core.send_request(head)
+    return b"".join(iter(core.data_to_send, b""))
+
+
+def test_calls_without_a_request_cost_little_and_keep_nobody_out(tmp_path: Path) -> None:
+    port = free_port()
+    settings = {"grpcPort": port, "maxInboundBufferBytes": 32 * MiB}
+    with (
+        BrokerProcess(data=tmp_path / "data", settings=settings) as broker,
+        RawConnection(broker.address) as admin,
+        GrpcClient(f"{HOST}:{port}") as client,
+        ExitStack() as stack,
+    ):
+        assert admin.call(CREATE_TOPIC, topic_fields("t")).code == 0
+        pid = broker.child.pid
+
+        def served(number: int) -> None:
+            system = SystemProperties(message_id=f"id-{number}")
+            message = Message(topic=Resource(name="t"), system_properties=system, body=b"1")
+            assert client.call("SendMessage", messages=[message]).status.code == Code.OK
+
+        served(0)
+        before = rss_anon(pid)
+        flood = flood_of_heads()
+        for number in range(1, 51):
+            stack.enter_context(socket.create_connection((HOST, port))).sendall(flood)
+            served(number)
+        served(51)
+        assert rss_anon(pid) - before < 200 * MiB
 
 
 def test_an_invented_queue_gets_no_offset(broker: BrokerProcess) -> None:

@@ -16,6 +16,7 @@ from aerobee import Credentials
 from aerobee.admin import GroupConfig
 from aerobee.admin import MessageType as TopicType
 from aerobee.blocking import AdminClient
+from aerobee.remoting.grpc import calls
 from aerobee.remoting.grpc.enums import AddressScheme, ClientType, Code, FilterType, MessageType
 from aerobee.remoting.grpc.messages import (
     AckMessageEntry,
@@ -33,6 +34,7 @@ from aerobee.remoting.grpc.messages import (
     SubscriptionEntry,
     SystemProperties,
 )
+from aerobee.testing import broker as running_broker
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.grpc_client import GrpcClient, NarrowClient
 from tests.kit.ports import HOST, free_port
@@ -299,6 +301,22 @@ def test_a_stream_without_a_client_id_is_told_so(broker: AnyBroker) -> None:
         with pytest.raises(StopIteration):
             stream.next()
         stream.end()
+
+
+@pytest.mark.usefixtures("logged")
+def test_a_stream_has_to_say_its_settings_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "REQUEST_MS", 1_500)
+    port = free_port()
+    with running_broker(settings={"grpcPort": port}), GrpcClient(f"{HOST}:{port}") as client:
+        silent, talking = client.telemetry(), client.telemetry()
+        assert talking.settings(consumer_settings("g", "t")).status.code == Code.OK
+        silent.send(thread_stack_trace={"nonce": "1"})
+        with pytest.raises(grpc.RpcError) as ended:
+            silent.next()
+        assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert talking.settings(consumer_settings("g", "t")).status.code == Code.OK
+        silent.end()
+        talking.end()
 
 
 # ── Messages ──

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import itertools
+from math import inf
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aerobee.remoting.grpc import calls as calls_module
 from aerobee.remoting.grpc.calls import (
+    CALL_BYTES,
+    REQUEST_MS,
+    SLOWEST_PER_MS,
     Call,
     CallEvent,
     CallOpened,
@@ -320,6 +325,7 @@ def test_a_deadline_ends_a_call_and_says_so_on_both_sides() -> None:
     late = line.call("Ask", framed(b"a"), ("grpc-timeout", "3S"))
     line.call("Ask", framed(b"b"), ("grpc-timeout", "1M"))
     forever = line.call("Talk", framed(b"c"))
+    line.calls.open[forever].stay()
     call = line.first()
     assert line.calls.next_deadline_ms == 4_000
 
@@ -332,6 +338,47 @@ def test_a_deadline_ends_a_call_and_says_so_on_both_sides() -> None:
     assert line.calls.next_deadline_ms == 61_000
     assert line.status(forever) == (None, "")
     assert len(line.calls.open) == 2
+
+
+@pytest.mark.parametrize("body", [b"", framed(b"question")[:7], framed(b"question")])
+def test_a_request_that_does_not_come_whole_in_time_ends_its_call(body: bytes) -> None:
+    line = Line()
+    line.now_ms = 1_000
+    stream = line.call("Ask", body, ("grpc-timeout", "1H"), end=False)
+    whole = line.call("Ask", framed(b"in time"))
+    late_ms = 1_000 + REQUEST_MS + len(body) / SLOWEST_PER_MS
+    line.calls.expire(late_ms - 1)
+    assert line.status(stream) == (None, "")
+    line.calls.expire(late_ms)
+
+    assert line.status(stream) == ("4", "its request did not come in time")
+    assert line.client.answer(stream).reset == ErrorCode.NO_ERROR
+    assert line.only().call.stream == whole
+    assert (line.calls.held_bytes, line.calls.heads_bytes) == (0, 0)
+    assert line.calls.next_deadline_ms == inf
+
+
+def test_a_long_request_has_longer() -> None:
+    line = Line()
+    half = framed(bytes(MESSAGE_MAX))[: MESSAGE_MAX // 2]
+    stream = line.call("Ask", half[:60_000], end=False)
+    line.client.data(stream, half[60_000:])
+    line.client.pump()
+    line.calls.expire(REQUEST_MS + 36_000)
+    assert line.status(stream) == (None, "")
+    line.calls.expire(REQUEST_MS + 37_000)
+    assert line.status(stream)[0] == "4"
+
+
+def test_a_stream_ends_in_time_unless_it_may_stay() -> None:
+    line = Line()
+    streams = [line.call("Talk", framed(b"1"), end=False) for _ in range(2)]
+    first, second = (event.call for event in line.events() if isinstance(event, CallOpened))
+    second.stay()
+    line.calls.expire(100 * REQUEST_MS)
+
+    assert line.events() == [CallOver(first, Over.DEADLINE)]
+    assert [line.status(stream)[0] for stream in streams] == ["4", None]
 
 
 def test_a_connection_that_ends_takes_its_calls_with_it() -> None:
@@ -435,6 +482,48 @@ def test_a_reader_that_is_slow_makes_the_answers_wait() -> None:
     line.client.pump()
 
     assert line.only() == RoomAgain(call)
+
+
+def test_the_heads_of_calls_count_until_they_are_told() -> None:
+    line = Line()
+    before = line.calls.heads_bytes
+    stream = line.call("Ask", b"", ("x-long", "v" * 5_000), end=False)
+    one = line.calls.heads_bytes
+    assert 5_000 + CALL_BYTES < one < 9_000
+    line.call("Talk", b"", end=False)
+    assert line.calls.heads_bytes > one
+    line.events()
+    assert line.calls.heads_bytes == one, "the stream was told, the request of the call is not here"
+    line.client.data(stream, framed(b"1"), end=True)
+    line.client.pump()
+    assert line.calls.heads_bytes == one
+    line.events()
+    assert line.calls.heads_bytes == before == 0
+
+
+def test_calls_without_a_request_are_refused_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line()
+    monkeypatch.setattr(calls_module, "HEADS_BYTES_MAX", 50_000)
+    streams = [line.call("Ask", b"", ("x-long", "v" * 5_000), end=False) for _ in range(20)]
+    kept = [stream for stream in streams if stream in line.calls.open]
+    assert len(kept) == 7
+    assert {line.status(stream)[0] for stream in streams[7:]} == {"8"}
+    line.client.data(kept[0], framed(b"1"), end=True)
+    line.client.pump()
+    assert line.only().message == b"1"
+    assert line.call("Ask", b"", ("x-long", "v" * 5_000), end=False) in line.calls.open
+
+
+def test_refused_requests_that_never_end_keep_no_stream() -> None:
+    line = Line(Http2Limits(streams=50))
+    for _ in range(200):
+        stream = line.call("Nothing", b"", end=False)
+        assert line.client.answer(stream).reset == ErrorCode.NO_ERROR
+        assert line.status(stream)[0] == "12"
+    stream = line.call("Ask", framed(b"1"))
+    assert line.only().message == b"1"
 
 
 # ── Fuzzed ──

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.remoting.grpc.head import EncodingRefused, NotGrpc, RequestHead, timeout_ms
+from aerobee.remoting.grpc.head import (
+    FIELD_BYTES,
+    EncodingRefused,
+    NotGrpc,
+    RequestHead,
+    timeout_ms,
+)
 from aerobee.remoting.grpc.status import CallRefused, StatusCode
 
 HEADERS = (
@@ -38,6 +44,15 @@ def test_a_field_that_comes_twice_is_one_with_a_comma() -> None:
     head = RequestHead((*HEADERS, (b"a", b"1"), (b"b", b"2"), (b"a", b"3")))
 
     assert (head.text(b"a"), head.text(b"b")) == ("1,3", "2")
+
+
+def test_the_memory_of_a_head_is_that_of_its_fields() -> None:
+    head = RequestHead(HEADERS)
+    assert RequestHead((*HEADERS, (b"name", b"value"))).size_bytes == (
+        head.size_bytes + len(b"namevalue") + FIELD_BYTES
+    )
+    head.drop_fields()
+    assert head.size_bytes == 0
 
 
 def test_text_that_is_no_ascii_disturbs_nothing() -> None:

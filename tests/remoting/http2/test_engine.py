@@ -130,6 +130,25 @@ def test_a_stream_that_we_reset_drops_what_is_queued_for_it() -> None:
     assert engine.events() == [StreamClosed(stream, ErrorCode.INTERNAL_ERROR)]
 
 
+def test_the_rest_of_a_request_is_left_behind_its_answer() -> None:
+    engine, client = met()
+    left, ended = client.request(b"question", end=False), client.request(b"question", end=False)
+    client.pump()
+    for stream in (left, ended):
+        engine.respond(stream, OK, end=True)
+        engine.leave_rest(stream)
+    client.connection.end_stream(ended)
+    client.pump()
+    assert client.answer(left).headers[":status"] == "200"
+    assert [client.answer(stream).ended for stream in (left, ended)] == [True, True]
+    assert client.answer(left).reset == ErrorCode.NO_ERROR
+    assert [event for event in engine.events() if isinstance(event, StreamClosed)] == [
+        StreamClosed(ended, ErrorCode.NO_ERROR),
+        StreamClosed(left, ErrorCode.NO_ERROR),
+    ]
+    assert engine.ended is None
+
+
 # ── Windows ──
 
 

@@ -10,6 +10,7 @@ import trio
 from h2.settings import SettingCodes
 from structlog.testing import capture_logs
 
+from aerobee.remoting.grpc import calls
 from aerobee.remoting.grpc.calls import Shape
 from aerobee.remoting.grpc.framing import MessageDecoder, framed
 from aerobee.remoting.http2.events import ErrorCode
@@ -257,6 +258,31 @@ def test_a_call_ends_with_its_deadline(
     assert service.gone == service.kept
     list(serving.look())
     assert serving.watched == {}
+
+
+def test_heads_of_calls_without_a_request_are_in_the_budget_until_they_end(
+    connect: Callable[..., Line], service: Echoes, time: HandTime
+) -> None:
+    line = connect()
+    streams = [line.client.request(headers=path("Heartbeat"), end=False) for _ in range(100)]
+    line.client.pump()
+    budget = line.stage.reactor.shared.inbound
+    assert budget.total == line.channel.inbound == line.channel.calls.heads_bytes > 100_000
+    serving: Any = line.channel.serving
+    time.now += calls.REQUEST_MS / 1_000
+    list(serving.look())
+    line.client.pump()
+    assert {line.status(stream) for stream in streams} == {DEADLINE_EXCEEDED}
+    assert (budget.total, service.gone, line.channel.idle) == (0, [], True)
+
+
+def test_an_open_call_keeps_no_metadata(connect: Callable[..., Line], service: Echoes) -> None:
+    line = connect()
+    line.call("Heartbeat", b"")
+    line.call("Telemetry", b"hello", end=False)
+    assert service.told == ["opened by c"]
+    assert [call.head.size_bytes for call in line.channel.calls.open.values()] == [0, 0]
+    assert line.channel.inbound == 0
 
 
 def test_a_peer_that_takes_no_answers_is_closed(
