@@ -356,11 +356,13 @@ class MessageStore:
         self.space.close()
         self._lock.release()
 
-    async def _queue_begins(self, topic: str, queue_id: int) -> None:
-        """Delete what a slave has of a topic that its master has deleted, and made again since."""
+    async def _queue_begins(self, topic: str, queue_id: int) -> bool:
+        """Delete what a slave has of a topic that its master has deleted, and made again since;
+        whether there was anything.
+        """
         queue = self.queues.find(topic, queue_id)
         if queue is None or not queue.next_offset:
-            return
+            return False
         if (group := self._confirming) is not None:
             # Its last messages have to leave dispatch, confirmed or not: no heartbeat of the master
             # is read while this waits. Nobody reads here before they are, see `shows_confirmed`.
@@ -376,6 +378,7 @@ class MessageStore:
                 break
         # A recovery walks the log from behind this: older records get no units in the new queue.
         await self.flush_queues()
+        return True
 
     # ── Dispatch and durability ──
 

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from aerobee.cli.ha_members import Member
 
 MASTER_ALIVE, BEHIND, DIVERGED = "master-alive", "behind", "diverged"
+INCOMPLETE = "incomplete"
 UNCLEAN = "unclean"
 """The reason that an election in a group lets pass."""
 LOSSES = {
     MASTER_ALIVE: "two masters: what the old one acknowledges from now on is lost here",
     BEHIND: "what another member has and this one has not is lost",
     DIVERGED: "the messages in which its log differs from the master's are lost",
+    INCOMPLETE: "what only the old master has in front of its log is lost to who has not read it",
 }
 """Reasons against a promotion, and what is lost when one is accepted."""
 
@@ -83,8 +85,9 @@ def promote(
     """Make the slave at HOST:PORT (its listenPort) the master of its group.
 
     Refused while that would lose messages: the master still answers, another slave has more, or
-    the logs differ. Needs a slave of Aerobee. The slave remembers its role over restarts. Before
-    the old master is started again, set its brokerRole to SLAVE, with a brokerId of its own.
+    the logs differ, or this one begins later. Needs a slave of Aerobee. The slave remembers its
+    role over restarts. Before the old master is started again, set its brokerRole to SLAVE, with a
+    brokerId of its own.
     """
     with connection.admin() as admin:
         broker = next(

@@ -314,8 +314,9 @@ class Following:
         view = None
         try:
             async with self._connect(master.address) as link:
-                end = (await log_of(link, Tail(0))).end
-                view = MasterView(end, standing_at(await status_of(link), own))
+                theirs = await log_of(link, Tail(0))
+                self._log_in.master_ends = theirs.begin, theirs.end
+                view = MasterView(theirs.end, standing_at(await status_of(link), own))
         except* UNANSWERED:
             pass  # the connection of the replication ends as well, and says why
         return view
@@ -336,6 +337,7 @@ class Following:
                 self._tell(State.STUCK, problem)
                 return False
             theirs = await log_of(link, tail)
+        self._log_in.master_ends = theirs.begin, theirs.end
         if problem := deleted(tail, theirs):
             self._tell(State.STUCK, problem)
         elif problem := difference(tail, theirs):

@@ -34,9 +34,10 @@ from aerobee.broker.replication.master_calls import (
     MasterRefused,
     answered,
     first_reason,
+    log_of,
 )
 from aerobee.broker.replication.other_masters import UNANSWERED, status_of
-from aerobee.broker.replication.promotion import refused
+from aerobee.broker.replication.promotion import lacking_begin, refused
 from aerobee.broker.replication.saved_role import (
     SavedRole,
     path_of,
@@ -44,6 +45,7 @@ from aerobee.broker.replication.saved_role import (
     undo_role,
     write_role,
 )
+from aerobee.broker.replication.tails import Tail
 from aerobee.remoting.wire.headers.admin import (
     Promote,
     PromoteResponse,
@@ -67,6 +69,11 @@ NEAR_BYTES: Final = 8 << 20
 """A slave that lacks more could not have it within the pause."""
 TAKE_S: Final = 5.0
 """How long the slave may take to say that it is the master."""
+WHOLE_COPY: Final = (
+    ". Stop this broker, and copy its commitlog into an empty store there; or wait until this one"
+    " has deleted as much"
+)
+"""What helps where the log of the slave begins later."""
 NO_SUCH_CALL: Final = "the broker there is no slave of Aerobee, or an older one"
 
 log = structlog.stdlib.get_logger(__name__)
@@ -131,12 +138,13 @@ class Handover:
 
     async def _successor(self, address: str) -> Successor:
         """The slave at that address. Raises: Refusal where it cannot take over."""
-        status = None
+        status, begin = None, 0
         problem = NO_SUCH_CALL
         try:
             with trio.fail_after(CALL_S):
                 async with self._connect(address) as link:
                     status = await status_of(link)
+                    begin = (await log_of(link, Tail(0))).begin
         except* UNANSWERED as errors:
             problem = f"it does not answer: {first_reason(errors)}"
         if status is None or status.epoch < 0 or status.broker_id < 0:
@@ -152,6 +160,8 @@ class Handover:
             reason = f"it does not follow: {client.problem or client.state}"
         elif lacks > NEAR_BYTES:
             reason = f"{lacks} bytes are missing there: wait until it is nearer"
+        elif begin > (own_begin := self._core.store.commit_log.min_offset):
+            reason = lacking_begin(begin, own_begin) + WHOLE_COPY
         if reason:
             raise refused(f"nothing was changed; {address}: {reason}")
         return Successor(address, status.ha_address, status.broker_id)

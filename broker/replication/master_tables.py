@@ -129,8 +129,9 @@ class MasterTables:
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
         """Copy until cancelled."""
-        queue_begins = self._core.store.log_in.after_begin
-        queue_begins.add(self._queue_begins)
+        log_in = self._core.store.log_in
+        log_in.after_begin.add(self._queue_begins)
+        log_in.after_renewal.add(self._topic_renewed)
         task_status.started()
         try:
             while True:
@@ -147,12 +148,26 @@ class MasterTables:
                     with trio.move_on_after(wait_s):
                         await self._unknown.wait()
         finally:
-            queue_begins.remove(self._queue_begins)
+            log_in.after_begin.remove(self._queue_begins)
+            log_in.after_renewal.remove(self._topic_renewed)
 
     def _queue_begins(self, name: str, queue_id: int) -> None:
         """A queue gets its first message; that of an unknown topic asks for the topics."""
         if not self._tables.topics.is_known(name):
             self._unknown.set()
+
+    def _topic_renewed(self, name: str) -> None:
+        """A topic was deleted and made again between two copies. As the greater ones, its offsets
+        would outlast what consumers commit now.
+        """
+        self._late = None
+        self._forget_topic(name)
+
+    def _forget_topic(self, name: str) -> None:
+        self._tables.consumers.offsets.delete_topic(name)
+        self._core.stats.forget_topic(name)
+        for forget in self.when_topic_gone:
+            forget(name)
 
     async def _copy_changes_for(self, wait_s: float, master: MasterAddress) -> None:
         """Copy what changes until it is time for all tables, or the master is another one."""
@@ -252,10 +267,7 @@ class MasterTables:
         self._versions[topic.GetAllTopicConfig.__name__] = document.get("dataVersion")
         for name in self._tables.topics.copy(document, self._core.store.dispatcher.dispatched):
             log.info("topic.deleted", topic=name, address="master")
-            self._tables.consumers.offsets.delete_topic(name)
-            self._core.stats.forget_topic(name)
-            for forget in self.when_topic_gone:
-                forget(name)
+            self._forget_topic(name)
 
     async def _copy_groups(self, link: MasterLink) -> None:
         document = await pages(
@@ -297,7 +309,9 @@ class MasterTables:
         offsets = await self._offsets_at(link)
         delays = await self._document(link, offset.GetAllDelayOffset())
         check = await self._timer_check(link)
-        return Progress(offsets, delays, check, (await log_of(link, Tail(0))).end)
+        theirs = await log_of(link, Tail(0))
+        self._core.store.log_in.master_ends = theirs.begin, theirs.end
+        return Progress(offsets, delays, check, theirs.end)
 
     async def _take(self, progress: Progress) -> None:
         """Have the progress of the master; outside of a group that of this broker, where it is

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 MASTER_ALIVE: Final = "master-alive"
 BEHIND: Final = "behind"
 DIVERGED: Final = "diverged"
+INCOMPLETE: Final = "incomplete"
 END_COPY_S: Final = 20.0
 """How long what was copied may take to the disk and into the queues."""
 TABLES_S: Final = 3.0
@@ -121,10 +122,9 @@ class Promotion:
                     " from now on is lost to this broker; stop it first",
                 )
             )
-        end, announced = (
-            self._core.store.commit_log.max_offset,
-            self._core.store.log_in.master_offset,
-        )
+        log_in, ours = self._core.store.log_in, self._core.store.commit_log
+        end, (begin, known_end) = ours.max_offset, log_in.master_ends
+        announced = max(log_in.master_offset, known_end)
         if following.state is State.STUCK:
             objections.append((BEHIND, f"messages are missing here: {following.problem}"))
         elif announced > end:
@@ -135,6 +135,8 @@ class Promotion:
                     " are lost to this broker, those it acknowledged as well",
                 )
             )
+        if ours.min_offset > begin and known_end:
+            objections.append((INCOMPLETE, lacking_begin(ours.min_offset, begin)))
         return objections
 
     async def _master_answers(self, following: Following) -> bool:
@@ -218,6 +220,14 @@ class Promotion:
             reason = f"the role cannot be saved, and this broker is still a slave: {error}{rest}"
             raise refused(reason) from error
         return role
+
+
+def lacking_begin(begin: int, theirs: int) -> str:
+    """What a slave lacks that began with an empty store, or has deleted more than its master."""
+    return (
+        f"its log begins at {begin}, and the master's at {theirs}: consumers that have not read"
+        " what is in front of that could not read it there"
+    )
 
 
 def refused(reason: str) -> Refusal:

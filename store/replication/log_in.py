@@ -64,11 +64,11 @@ class LogIn:
         allocator: Allocator,
         flush: LogFlush,
         stats: StoreStats,
-        queue_begins: Callable[[str, int], Awaitable[None]],
+        queue_begins: Callable[[str, int], Awaitable[bool]],
         offer: Callable[[int, list[RecordHeader]], None],
     ) -> None:
-        """`queue_begins` empties a queue, if it has anything, before its first message comes;
-        `offer` tells dispatch of records that were appended.
+        """`queue_begins` empties the queues of a topic before the first message of one comes that
+        has anything, and says whether it did; `offer` tells dispatch of records that were appended.
         """
         self._log = commit_log
         self._allocator = allocator
@@ -77,6 +77,9 @@ class LogIn:
         self.queue_begins = queue_begins
         self.after_begin: Listeners[[str, int]] = Listeners()
         """Called with topic and queue id ahead of the first message of a queue."""
+        self.after_renewal: Listeners[[str]] = Listeners()
+        """Called with a topic whose queues were emptied: its master has deleted it, and made it
+        again."""
         self._offer = offer
         self.pace = Pace()
         self.wire: Wire = Classic()
@@ -89,6 +92,9 @@ class LogIn:
         """The offset behind the last byte that the master has sent or announced, whether it is here
         or not.
         """
+        self.master_ends = (0, 0)
+        """Where the log of the master that is followed begins and ends, as it last said it when it
+        was asked: it may have more than it could send."""
         self.heard_at = float("-inf")
         """When the master was heard last, by the loop's clock."""
         self._wanted = trio.Event()
@@ -117,23 +123,24 @@ class LogIn:
         ReplicationRefused with the offset, when these bytes cannot be part of this log.
         """
         log_ = self._log
-        empty = not log_.queue.files
-        # Bytes that are not on disk yet were reported before, or would be at once.
-        await self._flush.reach(log_.max_offset)
-        arriving = Arriving(log_.max_offset, log_.segment_bytes, empty=empty)
         wire = self.wire.slave_end()
         reason: str | ReplicationRefused = "closed"
         try:
-            async with stream, trio.open_nursery() as nursery:
-                try:
-                    reason = await self._settle(stream, wire)
-                    if not reason:
-                        nursery.start_soon(self._report, stream, wire, nursery.cancel_scope)
-                        reason = await self._take(stream, wire, arriving, appended)
-                except ReplicationRefused as refused:
-                    # Out of a nursery it would come in a group.
-                    reason = refused
-                nursery.cancel_scope.cancel()
+            async with stream:
+                empty = not log_.queue.files
+                # Bytes that are not on disk yet were reported before, or would be at once.
+                await self._flush.reach(log_.max_offset)
+                arriving = Arriving(log_.max_offset, log_.segment_bytes, empty=empty)
+                async with trio.open_nursery() as nursery:
+                    try:
+                        reason = await self._settle(stream, wire)
+                        if not reason:
+                            nursery.start_soon(self._report, stream, wire, nursery.cancel_scope)
+                            reason = await self._take(stream, wire, arriving, appended)
+                    except ReplicationRefused as refused:
+                        # Out of a nursery it would come in a group.
+                        reason = refused
+                    nursery.cancel_scope.cancel()
         finally:
             # The filled part comes again, and a start would find more than the log has.
             log_.take_back_fill()
@@ -242,7 +249,10 @@ class LogIn:
             case SegmentEnd(size):
                 await self._roll(size)
             case QueueBegin(topic, queue_id):
-                await self.queue_begins(topic, queue_id)
+                if await self.queue_begins(topic, queue_id) and (
+                    renewed := self.after_renewal.tell
+                ):
+                    renewed(topic)
                 if (tell := self.after_begin.tell) is not None:
                     tell(topic, queue_id)
             case Begin(physical_offset):

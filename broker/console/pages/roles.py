@@ -95,6 +95,10 @@ class Roles:
             ("master-alive", text("Two masters: what the old one takes from now on is lost here.")),
             ("behind", text("What another member has and this one has not is lost.")),
             ("diverged", text("The messages in which the logs differ are lost.")),
+            (
+                "incomplete",
+                text("What only the old master has in front of its log is out of reach."),
+            ),
         )
         return await self._frame.show(
             request,

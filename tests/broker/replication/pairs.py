@@ -66,6 +66,8 @@ class Pair:
     slave: Desk
     link: Link
     following: Following
+    port_closed: bool = False
+    """The port of the replication takes nobody."""
 
     @property
     def equal(self) -> bool:
@@ -106,11 +108,15 @@ async def open_pair(
         port = listeners[0].socket.getsockname()[1]
 
         async def serve(stream: trio.SocketStream) -> None:
+            if pair.port_closed:
+                await stream.aclose()
+                return
             await master.store.log_out.serve(stream, HOST, f"{HOST}:{port}")
 
-        await nursery.start(trio.serve_listeners, serve, listeners)
         link = Link(master)
         address = MasterAddress(f"{HOST}:{port - 1}", f"{HOST}:{port}")
         following = Following(slave.broker.core, lambda: address, link.connect)
-        yield Pair(master, slave, link, following)
+        pair = Pair(master, slave, link, following)
+        await nursery.start(trio.serve_listeners, serve, listeners)
+        yield pair
         nursery.cancel_scope.cancel()

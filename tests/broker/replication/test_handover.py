@@ -175,6 +175,18 @@ async def test_a_slave_that_refuses_leaves_the_master(tmp_path: Path) -> None:
         await switched.check_master()
 
 
+async def test_a_slave_whose_log_begins_later_does_not_take_over(tmp_path: Path) -> None:
+    async with copied(tmp_path) as switched:
+        log = switched.pair.slave.store.commit_log
+        own = log.queue.files[0].start
+        # As of a slave that began with the last segment.
+        log.queue.files[0].start = log.segment_bytes
+        with pytest.raises(Refusal, match=rf"begins at {log.segment_bytes}, and the master's at 0"):
+            await switched.switch()
+        log.queue.files[0].start = own
+        await switched.check_master()
+
+
 async def test_a_slave_that_is_late_leaves_the_master_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

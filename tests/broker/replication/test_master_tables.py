@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.broker.config.settings.failover import FailoverConfig
 from aerobee.broker.config.settings.replication import ReplicationConfig
+from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
 from aerobee.broker.replication.master_calls import MasterAddress
 from aerobee.broker.replication.master_tables import AGAIN_S, Copies, MasterTables
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
@@ -130,6 +131,35 @@ async def test_offsets_are_merged_by_the_greater_and_moved_back_with_the_master(
         assert [slave.offsets.query("g", "t", n) for n in range(3)] == [15, 20, 3]
         assert slave.offsets.count == 3
         assert slave.offsets.by_group == {"g": 3}
+
+
+async def test_offsets_of_a_topic_that_was_made_again_between_two_copies_go(tmp_path: Path) -> None:
+    async with open_pair(tmp_path) as pair, trio.open_nursery() as nursery:
+        master, slave = pair.master, pair.slave
+        both = Two(master, slave)
+        await nursery.start(pair.following.run)
+        await nursery.start(both.tables.run)
+        master.topic()
+        master.groups.update(SubscriptionGroupConfig(group_name="g"), 1)
+        for _ in range(9):
+            await master.send()
+        [(name, queue_id)] = master.store.queues.table
+        master.offsets.commit("g", name, queue_id, 8, 1)
+        await until_true(lambda: pair.equal)
+        await both.copy()
+        assert slave.offsets.query("g", name, queue_id) == 8
+        # As the deletion does; the topic is there again before the next copy.
+        await master.store.space.queues.destroy_topics({name})
+        master.offsets.delete_topic(name)
+        for _ in range(5):
+            await master.send()
+        await until_true(lambda: pair.equal)
+        await both.copy()
+        assert slave.offsets.query("g", name, queue_id) == NO_OFFSET
+        master.offsets.commit("g", name, queue_id, 3, 1)
+        await both.copy()
+        assert slave.offsets.query("g", name, queue_id) == 3
+        nursery.cancel_scope.cancel()
 
 
 async def test_in_a_group_the_progress_of_the_master_counts_as_it_is(

@@ -145,6 +145,40 @@ async def test_what_the_master_had_announced_and_is_not_here_is_a_reason(tmp_pat
         assert (await orders.promote("behind;diverged")).code == 0
 
 
+async def test_what_the_master_had_when_it_was_last_asked_is_a_reason(tmp_path: Path) -> None:
+    async with copied(tmp_path) as orders:
+        pair, store = orders.pair, orders.pair.slave.store
+        # The port of the replication is closed, and the master answers for a while.
+        pair.port_closed = True
+        pair.following.follow_anew()
+        await until_true(lambda: pair.following.state is State.UNREACHABLE)
+        for _ in range(2):
+            await pair.master.send()
+        lacks = pair.master.store.commit_log.max_offset - store.commit_log.max_offset
+        await until_true(lambda: store.log_in.master_ends[1] > store.commit_log.max_offset)
+        pair.link.down = True
+        pair.following.follow_anew()
+        await until_true(lambda: "refused" in pair.following.problem)
+        with pytest.raises(Refusal, match=f"behind: {lacks} bytes that the master had"):
+            await orders.promote()
+        assert pair.slave.broker.core.role.is_slave
+        assert (await orders.promote("behind")).code == 0
+
+
+async def test_a_slave_whose_log_begins_later_is_no_master_by_itself(tmp_path: Path) -> None:
+    async with copied(tmp_path) as orders:
+        pair = orders.pair
+        pair.link.down = True
+        pair.following.follow_anew()
+        await until_true(lambda: pair.following.state is State.UNREACHABLE)
+        pair.slave.store.log_in.master_ends = (-7, 1)
+        with pytest.raises(
+            Refusal, match="incomplete: its log begins at 0, and the master's at -7"
+        ):
+            await orders.promote("behind")
+        assert (await orders.promote("incomplete")).code == 0
+
+
 async def test_without_a_master_there_is_no_reason_against_it(tmp_path: Path) -> None:
     async with copied(tmp_path) as orders:
         orders.pair.link.down = True

@@ -192,12 +192,15 @@ async def test_a_topic_that_was_deleted_and_made_again_begins_anew_on_a_slave(
     ):
         put(master, 30)
         await until(lambda: slave.dispatcher.dispatched == master.commit_log.max_offset)
+        renewed: list[str] = []
+        slave.log_in.after_renewal.add(renewed.append)
         await master.space.queues.destroy_topics({"T"})
         put(master, 4, 100)
         await until(lambda: slave.dispatcher.dispatched == master.commit_log.max_offset)
         for queue in range(3):
             assert slave.max_offset("T", queue) == master.max_offset("T", queue) < 3
             assert read_queue(slave, "T", queue) == read_queue(master, "T", queue)
+        assert renewed == ["T"]
     assert queue_files(one) == queue_files(two)
 
 

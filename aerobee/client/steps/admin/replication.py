@@ -106,9 +106,9 @@ def problem_of(client: HAClientRuntimeInfo) -> str:
 def promote(routes: Routes, broker: str, *, accepted: Iterable[str] = ()) -> Steps[int]:
     """Make a slave the master of its group; returns the end of its log at that moment.
 
-    `accepted`: reasons against it to let pass: master-alive, behind, diverged; in a group that
-    decides on its master by itself only `unclean`, for a sync set that is lost. The settings of the
-    slave stay as they are: it remembers its role. Needs a slave that is an Aerobee broker.
+    `accepted`: reasons against it to let pass: master-alive, behind, diverged, incomplete; in a
+    group that decides on its master by itself only `unclean`, for a sync set that is lost. The
+    settings of the slave stay as they are: it remembers its role. Needs a slave of Aerobee.
     Raises: BrokerNotFoundError, BrokerError with the reason it refuses, TransportError.
     """
     target = yield from one_broker(routes, broker)
