@@ -14,7 +14,7 @@ NEEDED := import sys; sys.version_info >= (3, 11) or sys.exit("Aerobee needs Pyt
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test lint types figures docs site collected spark spark-with bench torture compiled test-compiled image-test chart lock audit sbom release clean
+.PHONY: run test lint types figures docs site collected archives spark spark-with bench torture compiled test-compiled image-test chart lock audit sbom release clean
 
 run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
@@ -22,7 +22,7 @@ run: $(BROKER)
 # The parts of the suite, and which run beside each other, are in tests/suite.py.
 # What four workers would each compile for themselves is compiled first, beside the types.
 test: $(STAMP)
-	$(MAKE) --no-print-directory -j2 types figures collected
+	$(MAKE) --no-print-directory -j2 types figures collected archives
 	$(BIN)/python -m tests.suite
 
 spark: $(STAMP)
@@ -62,6 +62,10 @@ site: $(STAMP)
 
 collected: $(STAMP)
 	@$(BIN)/python -m pytest --collect-only -qq > $(VENV)/.collected || { tail -n 50 $(VENV)/.collected; exit 1; }
+
+# What JVMs would each read and check for themselves (tests/kit/java_archive.py).
+archives: $(STAMP)
+	@$(BIN)/python -m tests.kit.java_archive
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
