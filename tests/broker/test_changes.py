@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.broker.changes import CHARS, change, changes_of
@@ -52,6 +52,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(st.text(), st.dictionaries(st.text(), VALUES), st.dictionaries(st.text(), VALUES))
 def test_whatever_changes_the_text_is_short_and_without_control_characters(
     name: str, before: dict[str, Any], after: dict[str, Any]
