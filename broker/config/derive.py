@@ -175,7 +175,7 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
         yield from slave_objections(config)
     elif config.replication.shadow:
         yield "shadow", "only a slave is a shadow: set brokerRole: SLAVE, or use --shadow-of"
-    if config.needed_slaves and not config.replication.is_on:
+    if config.needed_slaves and not (config.replication.is_on or config.is_slave):
         yield "inSyncReplicas", "sends would wait for slaves that may not connect: set haPeers"
     if config.metrics.metrics_exporter_type in (
         MetricsExporterType.OTLP_GRPC,
@@ -351,6 +351,12 @@ def hints(
             " the sync set",
         )
     yield from weakened(config)
+    if config.needed_slaves and config.is_slave and not config.replication.is_on:
+        yield (
+            "inSyncReplicas",
+            "once this slave is the master, its sends wait for slaves that may not connect: set"
+            " haPeers",
+        )
     if config.replication.ha_master_address and not config.is_slave:
         role = config.broker.broker_role
         yield "haMasterAddress", f"only a slave copies a master, and brokerRole is {role}"

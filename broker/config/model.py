@@ -48,9 +48,13 @@ class BrokerConfig:
 
     @property
     def needed_slaves(self) -> int:
-        """So many slaves must have a message before its send is answered."""
-        synchronous = self.broker.broker_role is BrokerRole.SYNC_MASTER
-        return self.replication.in_sync_replicas - 1 if synchronous else 0
+        """So many slaves must have a message before its send is answered; of a slave, once it is
+        the master.
+        """
+        waits = self.broker.broker_role is BrokerRole.SYNC_MASTER or (
+            self.is_slave and not self.failover.is_on
+        )
+        return self.replication.in_sync_replicas - 1 if waits else 0
 
     @property
     def is_slave(self) -> bool:

@@ -26,7 +26,7 @@ def weakened(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     synchronous = config.broker.broker_role is BrokerRole.SYNC_MASTER
     if synchronous and not config.needed_slaves:
         yield "brokerRole", "SYNC_MASTER waits for nobody as long as inSyncReplicas is 1"
-    if config.replication.in_sync_replicas > 1 and not synchronous:
+    if config.replication.in_sync_replicas > 1 and not (synchronous or config.is_slave):
         yield "inSyncReplicas", "without brokerRole SYNC_MASTER no send waits for slaves"
 
 

@@ -2,7 +2,8 @@
 
 A master that has lost its disk would come back with nothing, clients would send to it, and there
 would be two histories under one name. So before it serves anybody, it asks the name servers who
-else has its name, and those how long their logs are.
+else has its name, and those how long their logs are. A SYNC_MASTER may have lost the end of its log
+as well, by a power cut under ASYNC_FLUSH: sends that it acknowledged are on its slave.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import trio
 
 from aerobee.broker.replication.master_calls import MasterRefused, first_reason, log_of
 from aerobee.broker.replication.other_masters import ASK_S, members_of
-from aerobee.broker.replication.tails import Tail
+from aerobee.broker.replication.tails import MasterLog, Tail
 from aerobee.remoting.errors import RemotingError
 from aerobee.store.errors import StoreRefused
 
@@ -37,28 +38,40 @@ class EmptyMasterCheck:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Check, and end. Raises: StoreRefused when a slave has what this broker lacks."""
-        store, forced = self._core.store, self._core.config.replication.force_empty_master
-        if not store.commit_log.max_offset and not forced:
+        store, config = self._core.store, self._core.config
+        end = store.commit_log.max_offset
+        if not config.replication.force_empty_master and (config.needed_slaves or not end):
+            last = await store.complete(store.last_record)
+            tail = Tail(end) if last is None else Tail(end, *last)
             for address in self._name_servers:
                 members = await members_of(self._core, address, self._connect)
                 for number, slave in members.items():
                     if number:
-                        await self._refuse_beside(number, slave)
+                        await self._refuse_beside(number, slave, tail)
         task_status.started()
 
-    async def _refuse_beside(self, number: int, address: str) -> None:
-        """Refuse the start if this slave has messages. Raises: StoreRefused."""
-        end = 0
+    async def _refuse_beside(self, number: int, address: str, tail: Tail) -> None:
+        """Refuse the start if this slave has messages, or more of them. Raises: StoreRefused."""
+        theirs = MasterLog(0, 0)
         try:
             with trio.fail_after(ASK_S):
                 async with self._connect(address) as link:
-                    end = (await log_of(link, Tail(0))).end
+                    theirs = await log_of(link, tail)
         except* (MasterRefused, RemotingError, OSError, trio.TooSlowError) as errors:
             log.warning("replication.slaves_unknown", address=address, reason=first_reason(errors))
-        if end:
+        root, slave = self._core.store.root, f"broker {number} of this name, at {address}"
+        if theirs.end and not tail.end:
             raise StoreRefused(
-                f"{self._core.store.root} is empty, and broker {number} of this name, at {address},"
-                f" has a log up to {end}: an empty master would begin another history. Copy the"
-                " slave's store directory, or make the slave the master; to begin anew all the same"
-                " set forceEmptyMaster: true"
+                f"{root} is empty, and {slave}, has a log up to {theirs.end}: an empty master would"
+                " begin another history. Copy the slave's store directory, or make the slave the"
+                " master; to begin anew all the same set forceEmptyMaster: true"
+            )
+        # With another record there, it is another history, and nothing that was lost here.
+        if tail.end < theirs.end and tail.record and tail.record == theirs.record:
+            raise StoreRefused(
+                f"the log in {root} ends at {tail.end}, and that of {slave}, has the same and goes"
+                f" on to {theirs.end}: sends that were acknowledged would be lost. Make that broker"
+                f" the master, by `aerobee ha promote {address}`, and start this one with"
+                " brokerRole: SLAVE and a brokerId of its own; to give them up all the same set"
+                " forceEmptyMaster: true for one start"
             )

@@ -35,6 +35,7 @@ from aerobee.broker.replication.master_calls import (
     answered,
     first_reason,
     log_of,
+    settings_of,
 )
 from aerobee.broker.replication.other_masters import UNANSWERED, status_of
 from aerobee.broker.replication.promotion import lacking_begin, refused
@@ -47,6 +48,7 @@ from aerobee.broker.replication.saved_role import (
 )
 from aerobee.broker.replication.tails import Tail
 from aerobee.remoting.wire.headers.admin import (
+    GetBrokerConfig,
     Promote,
     PromoteResponse,
     SwitchResponse,
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.core.feature import Feature
     from aerobee.broker.replication.following import Following
-    from aerobee.broker.replication.master_calls import Connect
+    from aerobee.broker.replication.master_calls import Connect, MasterLink
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
@@ -73,7 +75,7 @@ WHOLE_COPY: Final = (
     ". Stop this broker, and copy its commitlog into an empty store there; or wait until this one"
     " has deleted as much"
 )
-"""What helps where the log of the slave begins later."""
+"""The remedy where the log of the slave begins later."""
 NO_SUCH_CALL: Final = "the broker there is no slave of Aerobee, or an older one"
 
 log = structlog.stdlib.get_logger(__name__)
@@ -138,13 +140,14 @@ class Handover:
 
     async def _successor(self, address: str) -> Successor:
         """The slave at that address. Raises: Refusal where it cannot take over."""
-        status, begin = None, 0
+        status, begin, copies = None, 0, 0
         problem = NO_SUCH_CALL
         try:
             with trio.fail_after(CALL_S):
                 async with self._connect(address) as link:
                     status = await status_of(link)
                     begin = (await log_of(link, Tail(0))).begin
+                    copies = await copies_at(link)
         except* UNANSWERED as errors:
             problem = f"it does not answer: {first_reason(errors)}"
         if status is None or status.epoch < 0 or status.broker_id < 0:
@@ -162,6 +165,11 @@ class Handover:
             reason = f"{lacks} bytes are missing there: wait until it is nearer"
         elif begin > (own_begin := self._core.store.commit_log.min_offset):
             reason = lacking_begin(begin, own_begin) + WHOLE_COPY
+        elif 0 < copies <= (needed := self._core.config.needed_slaves):
+            reason = (
+                f"sends wait for {needed} slaves here, and would not there: set"
+                f" inSyncReplicas: {needed + 1} there, and start it again"
+            )
         if reason:
             raise refused(f"nothing was changed; {address}: {reason}")
         return Successor(address, status.ha_address, status.broker_id)
@@ -329,3 +337,14 @@ class Handover:
     def _work_again(self) -> None:
         self._core.store.stay_master()
         self._core.role.work_again()
+
+
+async def copies_at(link: MasterLink) -> int:
+    """The inSyncReplicas of a broker; 0: it does not say. Raises: RemotingError."""
+    try:
+        settings = settings_of(bytes((await answered(link, GetBrokerConfig())).body))
+    except MasterRefused:
+        # An account may have fewer rights than this takes.
+        return 0
+    copies = settings.get("inSyncReplicas", "")
+    return int(copies) if copies.isdecimal() else 0

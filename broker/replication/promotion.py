@@ -223,7 +223,7 @@ class Promotion:
 
 
 def lacking_begin(begin: int, theirs: int) -> str:
-    """What a slave lacks that began with an empty store, or has deleted more than its master."""
+    """The reason against a slave that began empty, or has deleted more than its master."""
     return (
         f"its log begins at {begin}, and the master's at {theirs}: consumers that have not read"
         " what is in front of that could not read it there"

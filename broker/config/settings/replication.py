@@ -53,7 +53,7 @@ class ReplicationConfig:
 
     in_sync_replicas: int = setting("inSyncReplicas", 1, ge=1, le=64)
     """Copies of a message, that of this broker among them, before its send is answered: with
-    brokerRole SYNC_MASTER only. 1 waits for nobody.
+    brokerRole SYNC_MASTER, and of a slave once it is the master. 1 waits for nobody.
     """
     slave_timeout_ms: int = setting("slaveTimeout", 3_000, ge=100, le=60_000, unit="ms")
     """How long such a send waits for slaves before it is answered with FLUSH_SLAVE_TIMEOUT."""
@@ -63,7 +63,8 @@ class ReplicationConfig:
     servers know. Without name servers, the master's listenPort is taken for one less.
     """
     force_empty_master: bool = setting("forceEmptyMaster", False, own=True)
-    """Start a master without messages although name servers know a slave of its name that has some.
+    """Start a master without messages although name servers know a slave of its name that has some;
+    a SYNC_MASTER also where a slave has more.
     """
     force_old_master: bool = setting("forceOldMaster", False, own=True)
     """Start a master although a member of its name has, or is, a later one. For one start: this one

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import trio
 
+from aerobee.broker.config.settings.broker import BrokerRole
+from aerobee.broker.config.settings.replication import ReplicationConfig
 from aerobee.broker.core.role import OnShift
 from aerobee.broker.errors import Refusal
 from aerobee.broker.replication import handover
@@ -16,13 +18,14 @@ from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.master_tables import Copies, MasterTables
 from aerobee.broker.replication.saved_role import in_saved_role, read_role
 from aerobee.remoting.errors import RemotingError
-from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.admin import Switch
 from aerobee.store.files.disk import Disk
 from tests.broker.desk import said
 from tests.broker.replication.pairs import Link, open_pair, until_true
 from tests.kit.faulty_disk import CHANGES, FaultyDisk, RoleSteps
+from tests.kit.ports import HOST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -185,6 +188,25 @@ async def test_a_slave_whose_log_begins_later_does_not_take_over(tmp_path: Path)
             await switched.switch()
         log.queue.files[0].start = own
         await switched.check_master()
+
+
+async def test_sends_that_wait_for_slaves_wait_at_the_next_master_too(tmp_path: Path) -> None:
+    def waits_for(copies: int) -> ReplicationConfig:
+        return ReplicationConfig(in_sync_replicas=copies, ha_peers=HOST)
+
+    of_master = {"broker_role": BrokerRole.SYNC_MASTER, "replication": waits_for(2)}
+    async with copied(tmp_path / "one", of_master=of_master) as switched:
+        told = "sends wait for 1 slaves here, and would not there: set inSyncReplicas: 2 there"
+        with pytest.raises(Refusal, match=told):
+            await switched.switch()
+        await switched.check_master()
+    # With the same number there, what that one takes is on two machines or not acknowledged.
+    alike: dict[str, Any] = {"replication": waits_for(2)}
+    of_master = {"broker_role": BrokerRole.SYNC_MASTER}
+    async with copied(tmp_path / "two", of_master=of_master, **alike) as switched:
+        slave = switched.pair.slave
+        assert (await switched.switch()).code == 0
+        assert (await slave.send()).code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 async def test_a_slave_that_is_late_leaves_the_master_within_the_bound(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.broker.config.settings.broker import BrokerRole
+from aerobee.broker.config.settings.replication import ReplicationConfig
 from aerobee.broker.replication.saved_role import (
     SavedRole,
     in_saved_role,
@@ -34,6 +35,18 @@ def test_a_slave_that_was_made_the_master_starts_as_one(tmp_path: Path) -> None:
     assert (started.broker.broker_role, started.broker.broker_id) == (BrokerRole.ASYNC_MASTER, 0)
     assert not started.is_slave
     assert started.store == config.store
+
+
+def test_a_slave_with_copies_to_wait_for_waits_once_it_is_the_master(tmp_path: Path) -> None:
+    disk = Disk()
+    replication = ReplicationConfig(in_sync_replicas=2, ha_peers="127.0.0.1")
+    config = broker_config(tmp_path, **SLAVE, replication=replication)
+    # While it runs, and after its next start.
+    assert (config.needed_slaves, config.answers_wait) == (1, True)
+    write_role(disk, tmp_path, MASTER)
+    started = in_saved_role(config, disk)
+    assert started.broker.broker_role is BrokerRole.SYNC_MASTER
+    assert (started.needed_slaves, started.answers_wait) == (1, True)
 
 
 def test_settings_of_a_master_need_no_saved_role(tmp_path: Path) -> None:
