@@ -28,7 +28,9 @@ PYSPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
 """The version that the tests run on: (4, 0)."""
 CLOSES_SOCKETS_FROM = (4, 2)
 _connect: Any = pyspark.util.local_connect_and_auth
-JVM_ENDS_WITHIN_S = 20
+JVM_ENDS_WITHIN_S = 60
+PATIENCE_S = 120
+"""How long Python and its JVM wait for each other's socket; 15 unless told."""
 LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for a minute does not get back what it puts into better code."""
 
@@ -53,6 +55,7 @@ def session_for(home: Path) -> Iterator[SparkSession]:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(AUTOREGISTER)]))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("SPARK_LOCAL_DIRS", str(home / "local"))
+        patch.setenv("SPARK_AUTH_SOCKET_TIMEOUT", str(PATIENCE_S))
         if PYSPARK < CLOSES_SOCKETS_FROM:
             patch.setattr(pyspark.util, "local_connect_and_auth", _connected_until_unused)
         with _session(home) as session:
@@ -75,6 +78,7 @@ def _session(home: Path) -> Iterator[SparkSession]:
     places = f"-Djava.io.tmpdir={home} -Dderby.system.home={home}"
     settings: dict[str, str | int | float | bool | None] = {
         "spark.ui.enabled": "false",
+        "spark.python.authenticate.socketTimeout": f"{PATIENCE_S}s",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(home / "warehouse"),

@@ -25,7 +25,7 @@ EACH = 400
 FAILS_AT = 300
 PADDING = "." * 1_000
 """So much that rows do not wait in Spark's buffers for the ones behind the failure."""
-WITHIN_S = 60
+WITHIN_S = 240
 SETTINGS: dict[str, str | int | float | bool | None] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

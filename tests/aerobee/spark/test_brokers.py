@@ -394,7 +394,7 @@ def test_a_child_process_connects_for_itself(broker: AnyBroker, topic: str) -> N
         [sys.executable, "-c", FORK, broker.namesrv_address, topic],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=30,
+        timeout=240,
         capture_output=True,
         text=True,
         check=False,

@@ -36,7 +36,7 @@ PER_REQUEST = 40
 SEGMENTS_PER_CYCLE = 4
 TOPIC = "orders"
 START_WITHIN_S = 240.0
-STEP_WITHIN_S = 120.0
+STEP_WITHIN_S = 240.0
 
 
 class Feeder(threading.Thread):

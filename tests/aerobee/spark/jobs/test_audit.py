@@ -19,7 +19,7 @@ from tests.aerobee.spark.store_maker import StoreMaker
 
 pytestmark = pytest.mark.spark
 
-SUBMIT_WITHIN_S = 120
+SUBMIT_WITHIN_S = 300
 BODY = 88
 """Where the body of a record begins."""
 

@@ -43,7 +43,7 @@ def main(
                 return not archive(spark, task).failed
             return False
 
-        eventually(ran, within_s=120, what="an archive without failures")
+        eventually(ran, within_s=240, what="an archive without failures")
         print("done", flush=True)
 
 
