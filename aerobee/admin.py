@@ -155,6 +155,9 @@ class GroupConfig:
     is where the group is created, and 0 then removes it."""
     max_bytes_per_s: int | None = None
     """The same in bytes of records."""
+    priority_factor: int | None = None
+    """How many of a hundred pops read the highest priority of a topic first; None: all of them, or
+    whatever it is where the group is created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,7 +105,7 @@ async def administer() -> None:
         await client.create_topic("T", message_type=admin.MessageType.FIFO)
         assert_type(await client.change_topic("T", perm=6), list[admin.TopicConfig])
         await client.create_group(admin.GroupConfig(name="g"))
-        limited = await client.limit_group("g", max_messages_per_s=5)
+        limited = await client.limit_group("g", max_messages_per_s=5, priority_factor=50)
         assert_type(limited, dict[str, admin.GroupConfig])
         assert_type(await client.describe_group("g"), admin.GroupDescription)
         lag = assert_type(await client.consumer_lag("g"), admin.ConsumerLag)

@@ -235,23 +235,34 @@ def create(
 @group.command()
 @click.argument("name", shell_complete=group_names)
 @rate_options("Messages that each broker gives its members in a second", "records")
+@click.option(
+    "--priority-factor",
+    type=click.IntRange(0, 100),
+    help="How many of a hundred pops read the highest priority of a topic first.",
+)
 @connection_options
 @output_options
 def alter(
     name: str,
     max_rate: int | None,
     max_bytes: int | None,
+    priority_factor: int | None,
     connection: Connection,
     output: Output,
 ) -> None:
-    """Limit what group NAME receives; what is not given stays.
+    """Limit what group NAME receives, or how often its pops go by priority; the rest stays.
 
     Example: aerobee group alter billing --max-rate 1000/s --max-bytes 10MiB/s
     """
-    if max_rate is None and max_bytes is None:
-        raise click.UsageError("say what to change: --max-rate or --max-bytes")
+    if max_rate is None and max_bytes is None and priority_factor is None:
+        raise click.UsageError("say what to change: --max-rate, --max-bytes or --priority-factor")
     with connection.admin() as admin:
-        changed = admin.limit_group(name, max_messages_per_s=max_rate, max_bytes_per_s=max_bytes)
+        changed = admin.limit_group(
+            name,
+            max_messages_per_s=max_rate,
+            max_bytes_per_s=max_bytes,
+            priority_factor=priority_factor,
+        )
     output.rows(
         {"broker": broker, "group": name, **rates_of(config)}
         for broker, config in sorted(changed.items())
@@ -259,10 +270,11 @@ def alter(
 
 
 def rates_of(config: GroupConfig) -> dict[str, int | None]:
-    """The limits of a group on one broker."""
+    """The limits of a group on one broker, and how often its pops go by priority."""
     return {
         "max_messages_per_s": config.max_messages_per_s,
         "max_bytes_per_s": config.max_bytes_per_s,
+        "priority_factor": config.priority_factor,
     }
 
 

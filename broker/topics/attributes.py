@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.errors import AttributesIllegal
+from aerobee.remoting.wire.bodies.group import PRIORITY_FACTOR
 from aerobee.remoting.wire.bodies.topic import MAX_BYTES, MAX_RATE, MESSAGE_TYPE
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 QUEUE_TYPE: Final = "queue.type"
 CLEANUP_POLICY: Final = "cleanup.policy"
 RESERVE_TIME: Final = "reserve.time"
-PRIORITY_FACTOR: Final = "priority.factor"
-"""Of a group: how many of a hundred of its pops read the highest priority first."""
 LIMIT_MAX: Final = 1 << 40
 """Of either."""
 ALWAYS: Final = 100

@@ -8,7 +8,7 @@ import pytest
 
 from aerobee import ConsumeFrom, Credentials
 from aerobee.admin import GroupConfig, MessageType
-from aerobee.blocking import AdminClient, Message, Producer, PullConsumer
+from aerobee.blocking import AdminClient, Message, PopConsumer, Producer, PullConsumer
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import free_port
 from tests.kit.python5_driver import Python5, SdkError
@@ -130,6 +130,36 @@ def test_messages_cross_between_the_two_protocols(line: Line) -> None:
     assert (read[0].body, read[0].message_id, read[0].tag) == (b"theirs", sent["id"], "u")
     assert list(read[0].keys) == ["l"]
     assert read[0].properties["c"] == "d"
+
+
+def test_the_highest_priority_comes_first_over_both_protocols(line: Line) -> None:
+    topic = line.topic("Priorities", MessageType.PRIORITY, queues=3)
+    producer = line.start("producer", "producer", topics=[topic])
+    with Producer(line.broker.namesrv_address) as ours:
+        ours.send_batch([Message(topic, b"%d ours" % n, priority=n) for n in range(3)])
+        for priority in (0, 7, 1):
+            line.send(producer, topic, f"{priority} theirs", priority=priority)
+    with pytest.raises(SdkError, match="message type not match"):
+        line.send(producer, topic, "without")
+    consumer = line.start("simple", "consumer", group="priorities", topics=[topic])
+    names = line.broker.namesrv_address
+    order = [2, 7, 1, 1, 0, 0]
+    for priority in order:
+        (message,) = line.sdk.call("receive", name=consumer, count=1)
+        assert (message["priority"], message["body"][0]) == (priority, f"{priority}")
+        line.sdk.call("ack", name=consumer, message_id=message["id"])
+    with PopConsumer("also", names, start_from=ConsumeFrom.FIRST) as popped:
+        found = [popped.receive(topic, max_messages=1, wait=30)[0] for _ in order]
+    assert [message.priority for message in found] == order
+
+
+def test_a_push_consumer_gets_the_highest_priority_first(line: Line) -> None:
+    topic = line.topic("Pushed", MessageType.PRIORITY, queues=3)
+    producer = line.start("producer", "producer", topics=[topic])
+    for number in range(6):
+        line.send(producer, topic, f"{number % 3}", priority=number % 3)
+    consumer = line.start("push", "pushed", group="pushed", topics=[topic])
+    assert {message["priority"] for message in line.pushed(consumer, 6)} == {0, 1, 2}
 
 
 def test_a_filter_by_tags(line: Line) -> None:

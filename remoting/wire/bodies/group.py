@@ -5,11 +5,15 @@ Source: admin §2 (SubscriptionGroupWrapper), store format §1.7 (SubscriptionGr
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
+
+PRIORITY_FACTOR: Final = "priority.factor"
+"""The attribute of a group that says how many of a hundred of its pops read the highest priority
+first."""
 
 
 def customized_policy() -> dict[str, Any]:

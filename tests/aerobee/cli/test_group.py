@@ -111,6 +111,12 @@ def test_what_a_group_receives_is_limited_and_its_other_settings_stay(
     assert (config["retry_max"], limits) == (4, (5, 1 << 20))
     (row,) = call("group", "alter", group, "--max-rate", "none", "--json").document
     assert (row["max_messages_per_s"], row["max_bytes_per_s"]) == (None, 1 << 20)
+    (row,) = call("group", "alter", group, "--priority-factor", "0", "--json").document
+    assert (row["priority_factor"], row["max_bytes_per_s"]) == (0, 1 << 20)
+    call("group", "create", group, "--retries", "5")
+    (config,) = call("group", "describe", group, "--json").document["configs"].values()
+    assert (config["priority_factor"], config["retry_max"]) == (0, 5)
+    assert call("group", "alter", group, "--priority-factor", "101").code == 2
     assert call("group", "alter", group).code == 2
     assert call("group", "alter", "nobody", "--max-rate", "1/s").code == 1
 

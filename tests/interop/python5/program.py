@@ -48,6 +48,7 @@ def told(message: Message) -> dict[str, Any]:
         "properties": dict(message.properties),
         "group": message.message_group,
         "attempt": message.delivery_attempt,
+        "priority": message.priority,
         "corrupted": message.corrupted,
         "at_ms": int(time.time() * 1000),
     }

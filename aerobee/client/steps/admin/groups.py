@@ -25,7 +25,11 @@ from aerobee.client.steps.admin.clients import consumers
 from aerobee.client.steps.admin.topics import instant
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import GroupNotFoundError
-from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from aerobee.remoting.wire.bodies.group import (
+    PRIORITY_FACTOR,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
 from aerobee.remoting.wire.bodies.queue import ConsumeStats, ConsumeStatsList, queue_of
 from aerobee.remoting.wire.bodies.statistics import ConsumeTimeSpans
 from aerobee.remoting.wire.bodies.topic import MAX_BYTES, MAX_RATE, TopicList
@@ -98,13 +102,20 @@ def described(config: SubscriptionGroupConfig) -> GroupConfig:
         consume_timeout_minutes=config.consume_timeout_minute,
         max_messages_per_s=whole_number(config.attributes.get(MAX_RATE, "")),
         max_bytes_per_s=whole_number(config.attributes.get(MAX_BYTES, "")),
+        priority_factor=whole_number(config.attributes.get(PRIORITY_FACTOR, "")),
     )
 
 
-def limits(messages_per_s: int | None, bytes_per_s: int | None) -> dict[str, str]:
-    """The edit of a group's attributes that sets these limits; of those that are None it is not."""
-    given = {MAX_RATE: messages_per_s, MAX_BYTES: bytes_per_s}
-    return {f"+{key}": str(limit) for key, limit in given.items() if limit is not None}
+def edits(
+    messages_per_s: int | None, bytes_per_s: int | None, priority_factor: int | None
+) -> dict[str, str]:
+    """The edit that sets these attributes of a group; an attribute that is None stays."""
+    given = {
+        MAX_RATE: messages_per_s,
+        MAX_BYTES: bytes_per_s,
+        PRIORITY_FACTOR: priority_factor,
+    }
+    return {f"+{key}": str(number) for key, number in given.items() if number is not None}
 
 
 def group_topics(routes: Routes, group: str) -> Steps[list[str]]:
@@ -143,7 +154,9 @@ def create_group(
             consume_broadcast_enable=config.broadcast,
             consume_message_orderly=config.orderly,
             consume_timeout_minute=config.consume_timeout_minutes,
-            attributes=limits(config.max_messages_per_s, config.max_bytes_per_s),
+            attributes=edits(
+                config.max_messages_per_s, config.max_bytes_per_s, config.priority_factor
+            ),
         )
         yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
 
@@ -154,15 +167,16 @@ def limit_group(
     *,
     max_messages_per_s: int | None = None,
     max_bytes_per_s: int | None = None,
+    priority_factor: int | None = None,
 ) -> Steps[dict[str, GroupConfig]]:
     """Set how many messages, or bytes of records, a group may receive in a second, on every broker
-    that knows it; what is not given stays.
+    that knows it, and how many of a hundred of its pops go by priority; what is not given stays.
 
-    Each broker counts by itself, 0 is no limit, and only brokers of Aerobee know it. Returns the
-    settings by broker. Raises: GroupNotFoundError, BrokerNotFoundError, BrokerError,
-    TransportError.
+    Each broker counts by itself, 0 is no limit, and only brokers of Aerobee know these limits; the
+    factor is for brokers since 5.4. Returns the settings by broker. Raises: GroupNotFoundError,
+    BrokerNotFoundError, BrokerError, TransportError.
     """
-    attributes = limits(max_messages_per_s, max_bytes_per_s)
+    attributes = edits(max_messages_per_s, max_bytes_per_s, priority_factor)
     changed: dict[str, GroupConfig] = {}
     for target in (yield from masters(routes)):
         known = (yield from configs_at(routes, target)).get(group)
