@@ -137,10 +137,13 @@ class Broker:
 
     def _made_saver(self) -> Saver:
         """The saver of the tables of all features, of each as it asks for it."""
-        return Saver(
+        saver = Saver(
             [saved for feature in self.features for saved in feature.saved],
             periodic=[periodic for feature in self.features for periodic in feature.periodic],
         )
+        if self.failover is not None:
+            self.failover.member.save_tables = saver.save_all
+        return saver
 
     def _tell_of_deletions(self) -> None:
         """Have every feature forget topics and groups that are deleted, here or by the master."""

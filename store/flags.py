@@ -24,6 +24,8 @@ class Flag(IntFlag):
 
 UNWRITABLE = ~int(Flag.NOT_READABLE)
 FAULTS = UNWRITABLE & ~int(Flag.SLAVE)
+LASTING = FAULTS & ~int(Flag.DISK_FULL)
+FULL = Flag.DISK_FULL | Flag.LOGIC_DISK_FULL
 
 
 class RunningFlags:
@@ -63,12 +65,25 @@ class RunningFlags:
     @property
     def cause(self) -> str:
         """Why writes are refused, for people; empty while they are not."""
-        return "; ".join(cause for flag, cause in self._causes.items() if flag & UNWRITABLE)
+        return self._said(UNWRITABLE)
 
     @property
     def fault(self) -> str:
         """The same without the role: a slave that refuses writes is as it should be."""
-        return "; ".join(cause for flag, cause in self._causes.items() if flag & FAULTS)
+        return self._said(FAULTS)
+
+    @property
+    def lasting_fault(self) -> str:
+        """The same without a disk that is full: that may have room again at any time."""
+        return self._said(LASTING)
+
+    @property
+    def no_room(self) -> str:
+        """Why there is no room for messages, or their queues; empty: there is."""
+        return self._said(FULL)
+
+    def _said(self, flags: int) -> str:
+        return "; ".join(cause for flag, cause in self._causes.items() if flag & flags)
 
     def _count(self) -> None:
         self.bits = sum(self._causes)

@@ -83,6 +83,8 @@ class MessageStore:
         self.clock = clock
         self._topics_known = topics_known
         self._in_group = in_group
+        self._made_anew = False
+        """Whether the directory had nothing of a store when it was loaded."""
         self.stats = StoreStats()
         aside = self.aside = SetAside(self.stats.set_aside, clock)
         self.flags = RunningFlags()
@@ -238,6 +240,7 @@ class MessageStore:
         where = self.commit_log.queue.directory
         with start_check.refusing(self.root):
             cut.finish(self._disk, self.root, where)
+        self._made_anew = start_check.is_made_anew(self._disk, self.root)
         start_check.refuse_small_disk(self._disk, self.root, where, segment, index)
         with start_check.refusing(self.root):
             folders = (self.commit_log.queue.directory, self.queues.directory)
@@ -450,6 +453,7 @@ class MessageStore:
             partial(Group, member, members),
             self._begin_cut,
             partial(cut.forget, self._disk, self.root),
+            made_anew=self._made_anew,
         )
         self.log_in.membership = membership
         self.log_in.wire = self.log_out.wire = membership.wire

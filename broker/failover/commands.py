@@ -1,29 +1,36 @@
-"""The commands of a person to a member of a group: AEROBEE_SWITCH and AEROBEE_PROMOTE.
+"""The ways to hand the lease to another member: AEROBEE_SWITCH, AEROBEE_PROMOTE, want of room.
 
 A switch is a lease given back, with the name of the next master. A promotion is there for the one
 case in which no member of the sync set comes back: it is made by its name, `unclean`, loses what
-only they have, and the record says so from then on.
+only they have, and the record says so from then on. A master without room for messages makes way by
+itself for a member of the sync set that follows and has room.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
 from aerobee.broker.changes import ChangeAnswer, change
+from aerobee.broker.failover.decider import DeciderSilent
 from aerobee.broker.failover.member import LeadOver
+from aerobee.broker.failover.record import RecordIllegal
 from aerobee.broker.replication.master_calls import CALL_S, first_reason
 from aerobee.broker.replication.other_masters import UNANSWERED, status_of
 from aerobee.broker.replication.promotion import refused
 from aerobee.remoting.wire.headers.admin import PromoteResponse, SwitchResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
     from aerobee.broker.core.core import Core
     from aerobee.broker.failover.member import Member
     from aerobee.broker.replication.master_calls import Connect
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin as headers
 
@@ -31,6 +38,69 @@ UNCLEAN: Final = "unclean"
 TAKEN_S: Final = 20.0
 """How long a member may take to be the master."""
 LOOK_S: Final = 0.02
+LOOK_PART: Final = 0.5
+"""The part of a lease after which a master looks again whether it has room."""
+
+
+class MakesWay:
+    """The service: a master without room looks for a member that has some."""
+
+    def __init__(
+        self,
+        core: Core,
+        member: Member,
+        connect: Connect,
+        members: Callable[[], Awaitable[Mapping[int, str]]],
+    ) -> None:
+        """`members` gives the others: their ids and addresses; it raises what a decider does."""
+        self._member = member
+        self._connect = connect
+        self._members = members
+        self._pause_s = core.config.failover.failover_lease_s * LOOK_PART
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Look until cancelled."""
+        task_status.started()
+        while True:
+            await trio.sleep(self._pause_s)
+            if not self._member.makes_way:
+                continue
+            with suppress(LeadOver, DeciderSilent, RecordIllegal):
+                heir = await self._fit()
+                if heir and self._member.makes_way:
+                    await self._member.make_way(heir)
+
+    async def _fit(self) -> int:
+        """A member that may be the next master, and has room; 0: nobody is known to.
+
+        A Java broker says nothing of its room.
+        """
+        member = self._member
+        for listed, address in (await self._members()).items():
+            status = None
+            with trio.move_on_after(CALL_S):
+                status = await self._status(address)
+            leadership = member.leadership
+            if status is None or leadership is None or member.record is None:
+                continue
+            unfit, number = "", listed
+            if status.record is not None:
+                unfit, number = status.record.unfit, status.record.member
+            if not unfit and number in leadership.ready() and number in member.record.sync_set:
+                return number
+        return 0
+
+    async def _status(self, address: str) -> HARuntimeInfo | None:
+        """The answer of a member about itself; None: there is none."""
+        status = None
+        try:
+            async with self._connect(address) as link:
+                status = await status_of(link)
+        except* UNANSWERED:
+            pass  # it is no heir then
+        return status
 
 
 class GroupCommands:

@@ -1,15 +1,23 @@
-"""Whether this member may take the lease of its group. Pure.
+"""Whether this member may take the lease of its group, and whether it makes way for one with room.
 
-A member asks only for itself: who is first among those that may is decided by compare-and-swap, and
-any of them has all that was acknowledged.
+Pure. A member asks only for itself: who is first among those that may is decided by
+compare-and-swap, and any of them has all that was acknowledged.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from aerobee.broker.failover.record import Record
+
+
+YIELDS: Final = 2.0
+"""So many leases a member without room leaves to others, once nobody holds one."""
+PATIENCE: Final = 1.0
+"""So many leases a master is without room before it makes way: the clean-up may free some."""
+SELDOM: Final = 20.0
+"""So many leases lie at least between two times that a member makes way."""
 
 
 class Candidate(NamedTuple):
@@ -64,3 +72,43 @@ def _objection_to_first(candidate: Candidate) -> str:
             " has lost it, or another group of it is meant"
         )
     return "" if candidate.founder else "there is no record, and another member is to be the first"
+
+
+class Room:
+    """Whether this member has room for messages, and what follows. Moments of a clock come in.
+
+    Laws: a member without room leaves the lease to others first, and takes it then, as without a
+    master nothing is read either. A master without room gives its lease to a member that has some;
+    where none has, it stays. It does so seldom, whatever others say of their room.
+    """
+
+    __slots__ = ("_free_since", "_full_since", "_gave_at", "_lease_s")
+
+    def __init__(self, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._full_since: float | None = None
+        self._free_since: float | None = None
+        self._gave_at = float("-inf")
+
+    def look(self, now: float, *, full: bool, held: bool) -> None:
+        """How it is now: whether this member has no room, and whether anybody holds the lease."""
+        since = now if self._full_since is None else self._full_since
+        self._full_since = since if full else None
+        since = now if self._free_since is None else self._free_since
+        self._free_since = None if held else since
+
+    def yields(self, now: float) -> bool:
+        """Whether another one is to take the lease, if it can."""
+        if self._full_since is None:
+            return False
+        return self._free_since is None or now < self._free_since + YIELDS * self._lease_s
+
+    def makes_way(self, now: float) -> bool:
+        """Whether a master is to give its lease to a member with room, if there is one."""
+        if self._full_since is None or now < self._full_since + PATIENCE * self._lease_s:
+            return False
+        return now >= self._gave_at + SELDOM * self._lease_s
+
+    def gave(self, now: float) -> None:
+        """This master has made way, or tried to."""
+        self._gave_at = now

@@ -57,6 +57,8 @@ UNANSWERED: Final = (
 )
 """How an endpoint does not answer; UnicodeError: its host is no name."""
 OK: Final = 200
+SHOWN_BYTES: Final = 200
+"""Of an answer that is no JSON."""
 TOKEN: Final = re.compile("[!-~]+")
 """A token that can stand in a header."""
 CLIENT_ERRORS: Final = range(400, 500)
@@ -166,13 +168,19 @@ class Etcd:
         raise AnswerIllegal(reason)
 
     async def _post(
-        self, target: Endpoint, path: str, body: dict[str, Any]
+        self, target: Endpoint, path: str, request: dict[str, Any]
     ) -> tuple[int, int, object]:
         """Status, code of gRPC or −1, and answer."""
         async with await connection(target, self._tls) as stream:
             exchange = Exchange(stream)
-            await exchange.send(target, path, body, self._token)
-            answer = parsed(await exchange.whole())
+            await exchange.send(target, path, request, self._token)
+            body = await exchange.whole()
+        try:
+            answer = parsed(body)
+        except AnswerIllegal as error:
+            # etcd tells in plain text why it refuses a certificate.
+            text = body[:SHOWN_BYTES].decode("utf-8", "replace").strip()
+            raise AnswerIllegal(f"{exchange.status}, {error}: {text!r}") from error
         return exchange.status, failure(answer)[0], answer
 
     async def _sign_in(self, target: Endpoint) -> None:

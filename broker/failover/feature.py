@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.broker.config.settings.failover import endpoint, member_ids
 from aerobee.broker.core.feature import Feature
-from aerobee.broker.failover.commands import GroupCommands
+from aerobee.broker.failover.commands import GroupCommands, MakesWay
 from aerobee.broker.failover.controller import Controller, LogFigures
 from aerobee.broker.failover.controller_identity import Member as ControlledMember
 from aerobee.broker.failover.controller_identity import refuse_other_decider
@@ -15,7 +15,9 @@ from aerobee.broker.failover.controller_links import ControllerLinks
 from aerobee.broker.failover.etcd import PART, Etcd
 from aerobee.broker.failover.etcd_calls import Keys
 from aerobee.broker.failover.member import MEND, Member
+from aerobee.broker.process.host import other_name_servers
 from aerobee.broker.replication.master_calls import MasterAddress
+from aerobee.broker.replication.other_masters import members_of
 from aerobee.broker.replication.status import ha_address
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.bodies.statistics import GroupRecord
@@ -24,7 +26,7 @@ from aerobee.store.errors import StoreUnusable
 from aerobee.store.log.read_through import LogReadThrough
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
@@ -52,7 +54,7 @@ class FailoverFeature(Feature):
         following, tables = replication.following, replication.tables
         assert following is not None
         assert tables is not None
-        self._core, self._following = core, following
+        self._core, self._following, self._connect = core, following, connect
         self._controlled: Controller | None = None
         decider: Decider
         if config.failover.enable_controller_mode:
@@ -84,7 +86,8 @@ class FailoverFeature(Feature):
         self.reading = LogReadThrough(
             core.disk, core.store.commit_log, when_damaged=self.member.log_damaged
         )
-        self.services = (*self.services, self.member, self.reading)
+        self._makes_way = MakesWay(core, self.member, connect, self._members)
+        self.services = (*self.services, self.member, self.reading, self._makes_way)
 
     def _controller(self, links: ControllerLinks, connect: Connect) -> Controller:
         """RocketMQ's controller, by whose number this broker goes."""
@@ -100,6 +103,17 @@ class FailoverFeature(Feature):
             self._figures,
         )
 
+    async def _members(self) -> Mapping[int, str]:
+        """The others and their addresses: as name servers know them, or the controllers. Raises:
+        DeciderSilent, RecordIllegal.
+        """
+        if self._controlled is not None:
+            return await self._controlled.members()
+        members: dict[int, str] = {}
+        for name_server in other_name_servers(self._core.config):
+            members |= await members_of(self._core, name_server, self._connect)
+        return members
+
     def _role_changed(self, header: NotifyBrokerRoleChanged) -> None:
         """A controller says that it has elected a master: ask it."""
         assert self._controlled is not None
@@ -109,7 +123,7 @@ class FailoverFeature(Feature):
     def _figures(self) -> LogFigures | None:
         """The figures of the log for the controller; None: this member may be no master."""
         membership, store = self.member.membership, self._core.store
-        if membership is None or self.member.unfit:
+        if membership is None or self.member.unfit or self.member.no_room:
             return None
         group = membership.group
         return LogFigures(group.last_epoch, store.commit_log.max_offset, group.confirmed)
@@ -144,6 +158,7 @@ class FailoverFeature(Feature):
             member=self.member.id,
             problem=self.member.problem,
             damage=self.member.damage,
+            unfit=self.member.unfit or self.member.no_room,
             read_to=self.reading.position,
             passes=self.reading.passes,
         )

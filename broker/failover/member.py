@@ -17,7 +17,7 @@ import trio
 
 from aerobee.broker.config.settings.failover import member_ids
 from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
-from aerobee.broker.failover.election import Candidate, emptied, objection
+from aerobee.broker.failover.election import Candidate, Room, emptied, objection
 from aerobee.broker.failover.leadership import Leadership
 from aerobee.broker.failover.lease import Lease
 from aerobee.broker.failover.record import (
@@ -32,6 +32,7 @@ from aerobee.broker.failover.record import (
 from aerobee.broker.failover.sync_set import NOTHING
 from aerobee.broker.replication.master_calls import MasterAddress, MasterRefused
 from aerobee.store.flags import Flag
+from aerobee.store.replication.membership import Lack
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -65,6 +66,11 @@ GIVE_BACK_S: Final = 2.0
 HEIR_WAITS: Final = 1.0
 """The part of a lease that other members leave to the one that is named as the next master."""
 
+LACKS: Final = {
+    Lack.EMPTIED: "it was emptied while this member was in the sync set",
+    Lack.OLD_TABLES: "it was cut, and the tables of the next master are not here yet",
+}
+"""Why a copy that is marked so may not be a master's."""
 UNSAID: Final = (DeciderSilent, DeciderMisused, RecordIllegal)
 """The errors that keep a member from knowing the record."""
 
@@ -83,6 +89,8 @@ class Names(Protocol):
 class Copier(Protocol):
     """The service that copies the tables of a master."""
 
+    @property
+    def all_of(self) -> int: ...
     async def copied(self, master: MasterAddress, *, whole: bool = ...) -> bool: ...
 
 
@@ -107,8 +115,7 @@ class Member:
         """`following` is to follow the master, whose tables `tables` copies; `names` tells the name
         servers what this broker is, and `addresses` is where it is itself.
         """
-        self._core = core
-        self._store = core.store
+        self._core, self._store = core, core.store
         self._config = core.config.failover
         self._lease_s = float(self._config.failover_lease_s)
         self.decider = decider
@@ -118,6 +125,8 @@ class Member:
         self.names = names
         self._addresses = addresses
         self.id = core.config.broker.broker_id
+        self.save_tables: Callable[[], Awaitable[bool]] = _nothing_to_save
+        """Has all tables on disk; whether they are."""
         self.features: list[Feature] = []
         """All of them: they are told of a change of the role."""
         self.membership: Membership | None = None
@@ -131,7 +140,7 @@ class Member:
         self.damage = ""
         """Where its log cannot be read, in words; empty: all of it can, as far as it was read."""
         self.leadership: Leadership | None = None
-        self._lease = Lease(self._lease_s)
+        self._lease, self._room = Lease(self._lease_s), Room(self._lease_s)
         self._heir_since = (0, 0.0)
         """A version of the record that names an heir, and since when it is known."""
         self._served = False
@@ -199,7 +208,8 @@ class Member:
     async def _looked(self, known: Sight | None) -> Sight | None:
         """The record of the decider, or its next one; None: it does not say."""
         wait_s = self._lease_s
-        if known is not None and known.record is not None and known.record.heir:
+        if known is not None and not known.held:
+            # Whom the others wait for, and how long, is a matter of time as well.
             wait_s *= AGAIN
         sight = None
         try:
@@ -216,24 +226,31 @@ class Member:
         return sight
 
     async def _judge(self, sight: Sight) -> bool:
-        """Mark this member's log if it was emptied, before a byte is copied; and no more once it
-        has all again, or the sync set does without it. False: that cannot be saved now.
+        """Mark this member's log if it was emptied, before a byte is copied; and no more once all
+        of the master's is here again. False: that cannot be saved now.
         """
         membership, record = self.membership, sight.record
         assert membership is not None
         try:
             if not self._judged:
                 least = self._config.min_in_sync_replicas
-                candidate = Candidate(self.id, membership.group.last_epoch)
-                if emptied(candidate, record, least):
-                    await membership.note_emptied()
+                epoch = 0 if membership.log_is_gone else membership.group.last_epoch
+                if emptied(Candidate(self.id, epoch), record, least):
+                    await membership.note(Lack.EMPTIED)
                 self._judged = True
-            left = record is not None and self.id not in record.sync_set
-            if left or membership.has_all:
-                await membership.forget_emptied()
+            if membership.lacks and record is not None and await self._has_all_of(record.epoch):
+                await membership.forget_lacks()
         except OSError as error:
             log.error("replication.not_saved", error=str(error))
         return self._judged
+
+    async def _has_all_of(self, epoch: int) -> bool:
+        """Whether log and tables of the master of that epoch are here, and on disk."""
+        membership = self.membership
+        assert membership is not None
+        if not membership.has_all or self.tables.all_of != epoch:
+            return False
+        return await self.save_tables()
 
     def _noted(self, sight: Sight) -> None:
         """Another record may be known: no earlier master is followed from now on."""
@@ -259,8 +276,10 @@ class Member:
         founder = self.id == min(ids, default=self.id)
         candidate = Candidate(self.id, membership.group.least, self.unfit, founder)
         reason = objection(candidate, record, held=sight.held)
-        if reason or record is None or record.heir in (0, self.id):
+        if reason := reason or self.no_room:
             return reason
+        if record is None or record.heir in (0, self.id):
+            return ""
         left_s = self._heir_since[1] + self._lease_s * HEIR_WAITS - self._core.clock.monotonic()
         return f"member {record.heir} is to be the master" if left_s > 0 else ""
 
@@ -273,9 +292,35 @@ class Member:
         assert membership is not None
         if reason := membership.objection:
             return reason
-        if membership.emptied:
-            return "it was emptied while this member was in the sync set"
-        return self._store.flags.fault or ("" if self.leads else self.damage)
+        for lack in sorted(membership.lacks):
+            return LACKS[lack]
+        return self._store.flags.lasting_fault or ("" if self.leads else self.damage)
+
+    @property
+    def no_room(self) -> str:
+        """Why others should be the master, while one of them can; empty: no reason is known."""
+        self._look_at_room()
+        if self.leads or not self._room.yields(self._core.clock.monotonic()):
+            return ""
+        return f"it has no room for messages: {self._store.flags.no_room}"
+
+    def _look_at_room(self) -> None:
+        held = self.sight is not None and self.sight.held
+        full = bool(self._store.flags.no_room)
+        self._room.look(self._core.clock.monotonic(), full=full, held=held)
+
+    @property
+    def makes_way(self) -> bool:
+        """Whether this master is to give its lease to a member that has room."""
+        self._look_at_room()
+        served = self.leads and not self._core.role.is_slave
+        return served and self._room.makes_way(self._core.clock.monotonic())
+
+    async def make_way(self, heir: int) -> None:
+        """Give the lease to a member that has room, and say why. Raises: LeadOver."""
+        self._room.gave(self._core.clock.monotonic())
+        log.warning("failover.makes_way", heir=heir, reason=self._store.flags.no_room)
+        await self.give_back(heir)
 
     def _is_wanted(self, sight: Sight) -> bool:
         """Whether a person wants this master now, whatever is lost: no other has come since."""
@@ -309,7 +354,8 @@ class Member:
         """Whether a master may be followed; epochs say where the log goes on.
 
         A member outside of the sync set copies the tables first: it may join as soon as it is
-        connected. Raises: MasterRefused, RemotingError, OSError.
+        connected. So does one that lacks what it had. Raises: MasterRefused, RemotingError,
+        OSError.
         """
         if self._stays_away():
             raise MasterRefused(f"its own log is damaged: {self.damage}; {MEND}")
@@ -318,7 +364,8 @@ class Member:
                 raise MasterRefused(problem)
         record = None if self.sight is None else self.sight.record
         in_set = record is not None and self.id in record.sync_set
-        if not in_set and not await self.tables.copied(master):
+        has_tables = in_set and self.membership is not None and not self.membership.lacks
+        if not has_tables and not await self.tables.copied(master):
             raise MasterRefused("its tables cannot be copied")
         return self.master() == master
 
@@ -672,3 +719,9 @@ class Member:
             await self._changed(partial(given_back, heir=heir))
         finally:
             self._given_back.set()
+
+
+async def _nothing_to_save() -> bool:
+    """Of a member that stands alone."""
+    await trio.lowlevel.checkpoint()
+    return True

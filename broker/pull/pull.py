@@ -68,6 +68,7 @@ class Pull:
     ) -> None:
         self.config = core.config
         self._role = core.role
+        self._in_group = core.config.failover.is_on
         self._store = core.store
         self._stats = core.stats
         self._clock = core.clock
@@ -86,7 +87,9 @@ class Pull:
         """Answer with messages, or park the pull until some come."""
         self._check(header)
         matches = self._filter(header)
-        if header.sys_flag & COMMIT_OFFSET:
+        # In a group offsets are those of its master: what any other one took would be lost with its
+        # next copy of them. Consumers commit there as well.
+        if header.sys_flag & COMMIT_OFFSET and (self._role.serves or not self._in_group):
             self._offsets.commit(
                 header.consumer_group,
                 header.topic,

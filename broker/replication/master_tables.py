@@ -113,8 +113,10 @@ class MasterTables:
         """The offsets that count once the log of this slave is there."""
         self._versions: dict[str, Any] = {}
         """Of the tables with a version, as they were last copied."""
+        self._whole = self._progressed = False
+        """Whether all tables of the master were copied once, and its progress was taken."""
         self._origin: tuple[MasterAddress, int] | None = None
-        """Whose tables these three are about, and since which epoch."""
+        """Whose tables these are about, and since which epoch."""
         self._unknown = trio.Event()
         self._one = trio.Lock()
         self._copied: bool | None = None
@@ -198,6 +200,13 @@ class MasterTables:
         origin = master, self._core.role.epoch
         if origin != self._origin:
             self._origin, self._offsets, self._late, self._versions = origin, {}, None, {}
+            self._whole = self._progressed = False
+
+    @property
+    def all_of(self) -> int:
+        """The epoch of the master of which all tables and some progress are here; 0: of none."""
+        complete = self._whole and self._progressed
+        return self._origin[1] if self._origin is not None and complete else 0
 
     async def _copied_from(self, master: MasterAddress, *, whole: bool = True) -> str:
         reason = ""
@@ -245,6 +254,7 @@ class MasterTables:
                 raise
         else:
             self._tables.modes.copy(modes)
+        self._whole = self._whole or whole
         self.copied_at = trio.current_time()
 
     async def _differs(self, link: MasterLink, header: Header) -> bool:
@@ -325,6 +335,7 @@ class MasterTables:
             await in_slices(offsets.merge(progress.offsets, self._offsets))
             delays.merge(progress.delays)
         self._offsets = progress.offsets
+        self._progressed = True
         if self._tables.timers is not None and progress.timers is not None:
             self._tables.timers.take(progress.timers)
 

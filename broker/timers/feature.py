@@ -17,6 +17,7 @@ from aerobee.broker.timers.timing_counts import TimingCounts
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import send as headers
 from aerobee.remoting.wire.headers.admin import GetTimerCheckPoint, GetTimerMetrics
+from aerobee.store.format.names import TIMERS_DONE
 from aerobee.store.format.system_names import WHEEL_TOPIC
 
 if TYPE_CHECKING:
@@ -53,9 +54,7 @@ class TimersFeature(Feature):
         self._count_file = core.tables.changing(self.counts, "timermetrics")
         self.done = TimersDone()
         # Timers that it calls delivered must not reach the disk before the copies.
-        self._done_file = core.tables.changing(
-            self.done, "timersDone.json", relies_on=core.puts.durable
-        )
+        self._done_file = core.tables.changing(self.done, TIMERS_DONE, relies_on=core.puts.durable)
         self.periodic = (Periodic(self._count_file, COUNTS_S), Periodic(self._done_file, COUNTS_S))
         self.wheel = Timers(core, self.counts, self.done) if config.timer_wheel_enable else None
         """None where timerWheelEnable is false."""

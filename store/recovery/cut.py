@@ -34,6 +34,8 @@ from aerobee.store.format.names import (
     QUEUE_EXTENTS,
     RECOVERY_POINT,
     TIMER_CHECK,
+    TIMERS_DONE,
+    backup_name,
     file_start,
 )
 from aerobee.store.log.commit_log import CommitLog
@@ -48,8 +50,16 @@ SEGMENT_BYTES: Final = 1 << 30
 """The size of segments where there are none; else they tell it."""
 UNFINISHED: Final = ".new"
 """Behind the name of a copy that is not whole yet."""
-OF_THE_LONGER_LOG: Final = (RECOVERY_POINT, LAST_STOP, QUEUE_EXTENTS, f"{CONFIG}/{TIMER_CHECK}")
-"""Files that say how far something had come; without them it is found anew."""
+OF_THE_LONGER_LOG: Final = (
+    RECOVERY_POINT,
+    LAST_STOP,
+    QUEUE_EXTENTS,
+    f"{CONFIG}/{TIMER_CHECK}",
+    f"{CONFIG}/{TIMERS_DONE}",
+    f"{CONFIG}/{backup_name(TIMERS_DONE)}",
+)
+"""Files that say how far something had come; without them it is found anew, and a timer whose copy
+was cut is delivered again."""
 
 log = structlog.get_logger(__name__)
 

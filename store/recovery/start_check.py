@@ -18,9 +18,12 @@ import structlog
 from aerobee.store.errors import StoreForeign, StoreRefused, StoreUnusable
 from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from aerobee.store.format.names import (
+    ABORT,
+    CHECKPOINT,
     CONFIG,
     CONSUME_QUEUE,
     INDEX,
+    LAST_STOP,
     is_spare,
     is_spare_of,
     segment_start,
@@ -153,6 +156,13 @@ def refuse_no_directory(disk: Disk, root: Path, log_directory: Path) -> None:
                     f"{path} is no directory, nor a link to one: restore what was there, or move "
                     "it away, and an empty one is made"
                 )
+
+
+def is_made_anew(disk: Disk, root: Path) -> bool:
+    """Whether no store has been loaded here, as far as its own files tell; before a load. Raises:
+    OSError.
+    """
+    return not any(disk.exists(root / name) for name in (ABORT, CHECKPOINT, LAST_STOP))
 
 
 def make_directory(disk: Disk, root: Path) -> None:

@@ -1,6 +1,8 @@
 """A store as a member of a group in failover mode: its epochs on disk, and the cut of its log.
 
 A log that is copied anew has epochs from its first byte on, so a mark says that it is not whole.
+Another mark says that the tables are of a time whose log was cut: they may say of a message that it
+was delivered whose copy is gone.
 
 Decisions are made in `group`; here they are made durable, always before bytes or reports follow
 from them. A log that must be cut is cut by the next start: the store runs, and readers have its
@@ -9,6 +11,8 @@ segments.
 
 from __future__ import annotations
 
+from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,7 +20,7 @@ import structlog
 from aerobee.store.errors import LogsUnrelated, StoreDamaged, StoreRefused
 from aerobee.store.format.epoch_file import EpochFileIllegal
 from aerobee.store.format.epochs import Epoch
-from aerobee.store.format.names import EMPTIED
+from aerobee.store.format.names import EMPTIED, OLD_TABLES
 from aerobee.store.replication.group import Group, Verdict
 from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
 from aerobee.store.replication.wires import WithEpochs
@@ -32,6 +36,15 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
+class Lack(StrEnum):
+    """A part of what this member had in the sync set, and its copy lacks: the name of the mark."""
+
+    EMPTIED = EMPTIED
+    """Its log is gone, and not all of the master's is here."""
+    OLD_TABLES = OLD_TABLES
+    """Its log was cut, and the tables of the master are not here."""
+
+
 class Membership:
     """The member. Invariant: on disk are the epochs of `group`, or later ones that have no byte."""
 
@@ -43,8 +56,12 @@ class Membership:
         group: Callable[[tuple[Epoch, ...]], Group],
         begin_cut: Callable[[int, str], str],
         forget_cut: Callable[[], None],
+        *,
+        made_anew: bool = False,
     ) -> None:
         """For a log that is loaded; `group` makes its state of the epochs that are saved.
+
+        `made_anew`: the store had none of its own files, so it never was, or it was emptied.
 
         `begin_cut` keeps what is behind an offset, in a directory with that name, and has the next
         start end the log there. It returns where that is. `forget_cut` gives up what has begun so.
@@ -64,12 +81,16 @@ class Membership:
                 f"{error}. It says which master wrote which part of the log: without it keep the"
                 " data directory aside, and begin with an empty one"
             ) from error
-        self.emptied = disk.exists(root / EMPTIED)
-        """Whether the mark is there: the log has lost what this member had, and may lack it."""
+        self.lacks = {lack for lack in Lack if disk.exists(root / lack)}
+        """The marks that are there: what this member had, its copy may lack."""
         self._master_end: int | None = None
         """Where the log of the master ended when it was last followed; None: no master was."""
         # A crash may have taken the bytes of an epoch that was begun.
         end = commit_log.max_offset
+        self.log_is_gone = not end and (
+            (made_anew and bool(saved)) or any(epoch.start for epoch in saved)
+        )
+        """Whether there are epochs, and nothing is left of their log."""
         self.group = group(tuple(epoch for epoch in saved if epoch.start <= end))
         self.wire = WithEpochs(self.group)
         self.cut_at: int | None = None
@@ -94,7 +115,7 @@ class Membership:
         assert epoch > group.last_epoch, (epoch, group.epochs)
         assert epoch >= group.least, (epoch, group.least)
         await self._without_mark()
-        await self.forget_emptied()
+        await self.forget_lacks()
         # The log of a group's first master is its own from the first byte on.
         start = self._log.max_offset if group.epochs else 0
         begin = self._log.min_offset
@@ -136,6 +157,7 @@ class Membership:
         name = f"{offset}-{self.group.last_epoch}"
         self._cuts = True
         try:
+            await self.note(Lack.OLD_TABLES)
             kept_in = await self._disk.in_thread(self._begin_cut, offset, name)
         except StoreRefused as error:
             raise LogsUnrelated(
@@ -163,19 +185,19 @@ class Membership:
         end = self._master_end
         return end is not None and min(self.group.confirmed, self._log.flushed) >= end
 
-    async def note_emptied(self) -> None:
-        """Mark the log as lost, durably: before an epoch is saved. Raises: OSError."""
-        await self._disk.in_thread(self._mark)
-        self.emptied = True
+    async def note(self, lack: Lack) -> None:
+        """Mark what is lacking, durably: a lost log before an epoch is saved, old tables before the
+        log is cut. Raises: OSError.
+        """
+        write = self._disk.write_atomically
+        await self._disk.in_thread(partial(write, self._root / lack, b"", backup=False))
+        self.lacks.add(lack)
 
-    def _mark(self) -> None:
-        self._disk.write_atomically(self._root / EMPTIED, b"", backup=False)
-
-    async def forget_emptied(self) -> None:
-        """Take the mark away, if it is there. Raises: OSError."""
-        if self.emptied:
-            await self._disk.in_thread(self._disk.remove_durably, self._root / EMPTIED)
-            self.emptied = False
+    async def forget_lacks(self) -> None:
+        """Take the marks away that are there. Raises: OSError."""
+        for lack in sorted(self.lacks):
+            await self._disk.in_thread(self._disk.remove_durably, self._root / lack)
+            self.lacks.discard(lack)
 
     async def _save(self, epochs: tuple[Epoch, ...]) -> None:
         await self._disk.in_thread(write_epochs, self._disk, self._root, epochs)

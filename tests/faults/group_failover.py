@@ -22,7 +22,7 @@ from tests.faults.replica_kills import expect_no_errors
 from tests.kit.campaign import Campaign
 from tests.kit.client_history import KINDS, Recorder, anomalies, verdict
 from tests.kit.group_clients import GroupClients, group_names, make_topic, read_everything
-from tests.kit.machine_group import CLIENTS, ETCD, IDS, MACHINES, MachineGroup, machine
+from tests.kit.machine_group import CLIENTS, ETCD, MACHINES, MachineGroup
 from tests.kit.machine_network import machine_network
 from tests.kit.odd_broker import clock_ahead
 from tests.kit.power_cut import powered
@@ -30,12 +30,12 @@ from tests.kit.replicas import expect_prefix, log_begin
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.kit.campaign import Run
     from tests.kit.power_cut import Power
 
-CYCLES_PER_GROUP: Final = 17
+CYCLES_PER_GROUP: Final = 19
 BETWEEN: Final = 30
 """So many acknowledgements lie between two faults."""
 LASTS_S: Final = (1.0, 6.0)
@@ -58,13 +58,23 @@ class Scene:
     """None: no power can be cut here."""
     rng: random.Random
 
+    @property
+    def ids(self) -> list[int]:
+        """Those of the members."""
+        return self.group.ids
+
+    def machine(self, number: int) -> str:
+        """That of a member."""
+        return self.group.machine(number)
+
     def lasts(self) -> None:
         """The fault goes on for a while."""
         threading.Event().wait(self.rng.uniform(*LASTS_S))
 
     def others(self, master: int) -> list[int]:
         """The slaves, in some order."""
-        return self.rng.sample([number for number in IDS if number != master], len(IDS) - 1)
+        slaves = [number for number in self.ids if number != master]
+        return self.rng.sample(slaves, len(slaves))
 
     def until_acknowledged(self, what: str) -> None:
         """Wait for the next acknowledgement, and keep how long that was."""
@@ -81,17 +91,17 @@ def halves(scene: Scene) -> None:
     """The master and perhaps a slave are parted from the rest; clients are on both sides."""
     network, master = scene.group.network, scene.group.master()
     one, other = scene.others(master)
-    side = [machine(master), CLIENTS[0]]
-    rest = [machine(other), ETCD, CLIENTS[1]]
-    (side if scene.rng.random() < 0.5 else rest).append(machine(one))
+    side = [scene.machine(master), CLIENTS[0]]
+    rest = [scene.machine(other), ETCD, CLIENTS[1]]
+    (side if scene.rng.random() < 0.5 else rest).append(scene.machine(one))
     network.part(side, rest)
     scene.lasts()
 
 
 def single(scene: Scene) -> None:
     """One member reaches nobody."""
-    alone = scene.rng.choice(IDS)
-    scene.group.network.part([machine(alone)], set(MACHINES) - {machine(alone)})
+    alone = scene.rng.choice(scene.ids)
+    scene.group.network.part([scene.machine(alone)], set(MACHINES) - {scene.machine(alone)})
     scene.lasts()
 
 
@@ -99,8 +109,8 @@ def bridge(scene: Scene) -> None:
     """Two members do not reach each other, or the master does not reach etcd; all else does."""
     master = scene.group.master()
     one, other = scene.others(master)
-    pairs = [(machine(master), machine(one)), (machine(one), machine(other))]
-    ends = scene.rng.choice([*pairs, (machine(master), ETCD)])
+    first, second, third = map(scene.machine, (master, one, other))
+    ends = scene.rng.choice([(first, second), (second, third), (first, ETCD)])
     scene.group.network.part([ends[0]], [ends[1]])
     scene.lasts()
 
@@ -109,18 +119,18 @@ def one_way(scene: Scene) -> None:
     """What some machine sends to another one is lost, and the way back is not."""
     master = scene.group.master()
     one, other = scene.others(master)
-    near = [machine(one), machine(other), ETCD]
+    near = [scene.machine(one), scene.machine(other), ETCD]
     network = scene.group.network
     outward = scene.rng.random() < 0.5
     for name in scene.rng.sample(near, scene.rng.randint(1, len(near))):
-        network.lose(*((machine(master), name) if outward else (name, machine(master))))
+        network.lose(*((scene.machine(master), name) if outward else (name, scene.machine(master))))
     scene.lasts()
 
 
 def flapping(scene: Scene) -> None:
     """The master is parted from the others again and again."""
     network, rng = scene.group.network, scene.rng
-    master = machine(scene.group.master())
+    master = scene.machine(scene.group.master())
     for _ in range(rng.randint(3, 8)):
         network.part([master], set(MACHINES) - {master, *CLIENTS})
         threading.Event().wait(rng.uniform(0.1, 1.5))
@@ -130,7 +140,7 @@ def flapping(scene: Scene) -> None:
 
 def slow_links(scene: Scene) -> None:
     """What some member sends goes slowly."""
-    scene.group.network.slow(machine(scene.rng.choice(IDS)), SLOW_KBIT)
+    scene.group.network.slow(scene.machine(scene.rng.choice(scene.ids)), SLOW_KBIT)
     scene.lasts()
 
 
@@ -186,29 +196,56 @@ def pause(scene: Scene, number: int) -> None:
 
 def cut_the_power(scene: Scene) -> None:
     """Of one member, often the master: it goes on with what its disk has."""
-    number = scene.rng.choice([scene.group.master(), *IDS])
-    member = scene.group.members[number]
+    cut(scene, [scene.rng.choice([scene.group.master(), *scene.ids])])
+
+
+def cut_all_power(scene: Scene) -> None:
+    """Of all members at once."""
+    cut(scene, scene.ids)
+
+
+def cut(scene: Scene, numbers: Sequence[int]) -> None:
+    members = [scene.group.members[number] for number in numbers]
     power = scene.power
     if power is None:
-        scene.run.counts["kills, as no power can be cut here"] += 1
-        member.kill()
+        scene.run.counts["kills, as no power can be cut here"] += len(members)
+        for member in members:
+            member.kill()
         return
-    # Nothing is acknowledged between the moment of the cut and the end of the process.
-    member.child.signal(signal.SIGSTOP)
+    # Nothing is acknowledged between the moment of the cut and the end of the processes.
+    for member in members:
+        member.child.signal(signal.SIGSTOP)
     image = power.cut(f"cut-{scene.run.number}")
-    member.kill()
+    for member in members:
+        member.kill()
     with power.again(image) as at:
-        shutil.rmtree(member.data)
-        shutil.copytree(at / member.data.relative_to(power.root), member.data)
+        for member in members:
+            shutil.rmtree(member.data)
+            shutil.copytree(at / member.data.relative_to(power.root), member.data)
     image.unlink()
 
 
 def set_a_clock(scene: Scene) -> None:
     """A member comes back with another wall clock."""
-    member = scene.group.members[scene.rng.choice(IDS)]
+    member = scene.group.members[scene.rng.choice(scene.ids)]
     member.kill()
     member.module = clock_ahead(scene.rng.choice(JUMPS_S))
     member.start()
+
+
+def change_members(scene: Scene) -> None:
+    """A slave is gone for good and a new member comes; the others hear of it by a restart each."""
+    group, master = scene.group, scene.group.master()
+    gone, stays = scene.others(master)
+    group.members[gone].kill()
+    group.until_out(gone)
+    added = group.replace(gone)
+    for number in (stays, master):
+        member = group.members[number]
+        assert member.stop() == 0, member.child.errors()[-2_000:]
+        member.start()
+        group.until_in_set([stays, master], "both of the old members in the sync set")
+    group.members[added].start()
 
 
 # ── The decider ──
@@ -246,6 +283,8 @@ FAULTS: Final[tuple[Callable[[Scene], None], ...]] = (
     stop_the_master,
     pause_a_slave,
     cut_the_power,
+    cut_all_power,
+    change_members,
     set_a_clock,
     end_etcd,
     end_etcd_and_the_master,
@@ -329,7 +368,7 @@ def ended(group: MachineGroup) -> None:
 
 F1 = Campaign(
     key="F1",
-    title="a group with etcd: parted networks, kills, pauses, power cuts, clocks, no etcd",
+    title="a group with etcd: parted networks, kills, pauses, power cuts, clocks, members, no etcd",
     unit="faults",
     t1=2,
     t2=10 * len(FAULTS),

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ PACKAGE = "etcd-server"
 FETCH_WITHIN_S = 120
 START_WITHIN_S = 30.0
 ASK_WITHIN_S = 5.0
+SIGN_IN = "/v3/auth/authenticate"
 
 
 @functools.cache
@@ -80,6 +82,10 @@ class EtcdNode:
     peer_port: int = field(default_factory=free_port)
     tls: Sequence[str] = ()
     """Further options, for TLS."""
+    context: ssl.SSLContext | None = None
+    """With TLS, how the test itself asks; without one it looks at the log only."""
+    account: tuple[str, str] | None = None
+    """The user and password by which the test asks, once etcd wants one."""
     peers: str = ""
     """The `--initial-cluster` of several nodes."""
     host: str = HOST
@@ -132,7 +138,7 @@ class EtcdNode:
 
     def wait(self) -> None:
         """Wait until it answers, which it does once it has a leader."""
-        if self.tls:
+        if self.tls and self.context is None:
             eventually(
                 lambda: (
                     self._child is not None and "serving client requests" in self._child.errors()
@@ -151,11 +157,14 @@ class EtcdNode:
         return True
 
     def ask(self, path: str, body: dict[str, Any], token: str = "") -> Any:
-        """One call, without TLS; `token` of a user that has signed in.
+        """One call; `token` of a user that has signed in, else the account does.
 
         Raises: OSError, HTTPException, ValueError.
         """
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=ASK_WITHIN_S)
+        if self.account is not None and not token and path != SIGN_IN:
+            name, password = self.account
+            token = self.ask(SIGN_IN, {"name": name, "password": password})["token"]
+        connection = self._connection()
         try:
             headers = {"Authorization": token} if token else {}
             connection.request("POST", path, json.dumps(body), headers)
@@ -165,6 +174,13 @@ class EtcdNode:
             return json.loads(answer.read())
         finally:
             connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.context is None:
+            return http.client.HTTPConnection(self.host, self.port, timeout=ASK_WITHIN_S)
+        return http.client.HTTPSConnection(
+            self.host, self.port, timeout=ASK_WITHIN_S, context=self.context
+        )
 
     def stand_still(self) -> None:
         """SIGSTOP: it takes connections and answers nothing."""
@@ -185,9 +201,14 @@ class EtcdNode:
             self._child = None
 
 
-def nodes(directory: Path, count: int) -> list[EtcdNode]:
+def nodes(
+    directory: Path, count: int, tls: Sequence[str] = (), context: ssl.SSLContext | None = None
+) -> list[EtcdNode]:
     """Several that will be one cluster; none runs yet."""
-    cluster = [EtcdNode(data=directory / f"n{i}", name=f"n{i}") for i in range(1, count + 1)]
+    cluster = [
+        EtcdNode(data=directory / f"n{i}", name=f"n{i}", tls=tls, context=context)
+        for i in range(1, count + 1)
+    ]
     for node in cluster:
         node.peers = ",".join(other.peer for other in cluster)
     return cluster

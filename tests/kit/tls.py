@@ -25,14 +25,14 @@ class Certificate:
     key: Path
 
 
-def certificate(directory: Path) -> Certificate:
+def certificate(directory: Path, subject: str = "/CN=aerobee test") -> Certificate:
     """A new one. Skips without openssl."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     made = Certificate(directory / "cert.pem", directory / "key.pem")
     command = [
         *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-        *("-subj", "/CN=aerobee test", "-addext", f"subjectAltName=IP:{HOST}"),
+        *("-subj", subject, "-addext", f"subjectAltName=IP:{HOST}"),
         *("-keyout", str(made.key), "-out", str(made.cert)),
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=60)

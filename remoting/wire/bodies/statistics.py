@@ -196,6 +196,8 @@ class GroupRecord(msgspec.Struct, rename="camel", kw_only=True):
     """Why the decider does not answer; empty: it does."""
     damage: str = ""
     """Where the log of this member cannot be read; empty: nothing of it is known to be damaged."""
+    unfit: str = ""
+    """Why this member should not be the next master; empty: it may be."""
     read_to: int = 0
     """The present reading of the whole log is so far."""
     passes: int = 0

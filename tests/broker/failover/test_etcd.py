@@ -273,7 +273,9 @@ async def test_a_token_that_no_header_can_have_is_no_answer(keys: Keys, token: s
 
 
 @pytest.mark.trio
-async def test_a_client_certificate_and_an_account(tmp_path: Path, keys: Keys) -> None:
+async def test_a_client_certificate_which_must_have_no_common_name_where_there_are_users(
+    tmp_path: Path, keys: Keys
+) -> None:
     shown = certificate(tmp_path)
     tls = [
         *(f"--cert-file={shown.cert}", f"--key-file={shown.key}"),
@@ -282,11 +284,17 @@ async def test_a_client_certificate_and_an_account(tmp_path: Path, keys: Keys) -
     context = ssl.create_default_context(cafile=str(shown.cert))
     anonymous = ssl.create_default_context(cafile=str(shown.cert))
     context.load_cert_chain(shown.cert, shown.key)
-    with EtcdNode(data=tmp_path / "data", tls=tls) as node:
+    with EtcdNode(data=tmp_path / "data", tls=tls, context=context) as node:
         target = [endpoint(node.url)]
         await led(Etcd(target, keys, LEASE_S, tls=context))
         with pytest.raises(DeciderSilent):
             await Etcd(target, keys, LEASE_S, tls=anonymous).look(None, 0)
+        node.ask("/v3/auth/user/add", {"name": "root", "password": "secret"})
+        node.ask("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        node.ask("/v3/auth/enable", {})
+        account = Etcd(target, keys, LEASE_S, tls=context, user="root", password="secret")
+        with pytest.raises(DeciderSilent, match="CommonName"):
+            await account.look(None, 0)
 
 
 @pytest.mark.trio

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ from aerobee.broker.core.role import OnShift
 from aerobee.broker.errors import Refusal
 from aerobee.broker.failover import commands
 from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
+from aerobee.broker.failover.election import YIELDS
 from aerobee.broker.failover.record import Record, given_back
+from aerobee.broker.pull.pull import COMMIT_OFFSET
 from aerobee.broker.replication.master_calls import MasterAddress, MasterRefused
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.bodies.controller import EpochEntryCache
@@ -26,6 +29,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus, Promote, Switch
 from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, NotifyBrokerRoleChanged
 from aerobee.store.flags import Flag
+from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha_epochs import Greeting
 from aerobee.store.format.names import CUT_MARK, EMPTIED
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.trio, pytest.mark.usefixtures("patient")]
 
 LEASE_S = 2
+SUBSCRIPTION = 4
 NOBODY: Any = None
 BUSY, NOT_AVAILABLE = int(ResponseCode.SYSTEM_BUSY), int(ResponseCode.SERVICE_NOT_AVAILABLE)
 
@@ -361,19 +366,30 @@ async def test_an_election_by_name_that_nobody_waits_for_any_more_is_over(
         assert one.decider.leases == 0
 
 
-async def test_a_member_that_was_emptied_waits_until_it_has_left_the_sync_set(
-    tmp_path: Path,
-) -> None:
-    record = Record(epoch=3, master=2, sync_set=(1, 2), set_epoch=5)
-    async with alone(tmp_path, record=record) as one:
-        await until_true(lambda: "it was emptied" in one.member.waits_because)
-        assert one.decider.record == record
-        one.decider.record = Record(epoch=3, master=2, sync_set=(2,), set_epoch=6)
-        one.decider.tell()
-        await until_true(lambda: "not in the sync set" in one.member.waits_because)
-        one.decider.record = Record(epoch=3, master=2, sync_set=(1, 2), set_epoch=7)
-        one.decider.tell()
-        await one.until_leads()
+class Tables:
+    """Copies of the tables of masters, as far as the test says."""
+
+    def __init__(self, decider: MemoryDecider, all_of: int = 0) -> None:
+        self.all_of = all_of
+        self.saves = True
+        self.copies: list[tuple[str, int]] = []
+        """From where, and how many leases there had been."""
+        self._decider = decider
+
+    async def copied(self, master: MasterAddress, *, whole: bool = True) -> bool:
+        await trio.lowlevel.checkpoint()
+        self.copies.append((master.address, self._decider.leases))
+        return True
+
+    async def save(self) -> bool:
+        await trio.lowlevel.checkpoint()
+        return self.saves
+
+
+def with_tables(one: Alone, all_of: int = 0) -> Tables:
+    tables = one.member.tables = Tables(one.decider, all_of)
+    one.member.save_tables = tables.save
+    return tables
 
 
 EMPTIED_IN = Record(epoch=3, master=2, sync_set=(1, 2), set_epoch=5)
@@ -408,7 +424,16 @@ async def test_a_member_that_was_emptied_is_a_candidate_once_it_has_copied_every
         await until_true(lambda: "it was emptied" in one.member.waits_because)
         membership = one.member.membership
         assert membership is not None
+        tables = with_tables(one)
         assert await membership.settle(greeting(0)) == ""
+        assert membership.has_all
+        for all_of, saves in ((2, True), (3, False)):
+            # The tables are of the master before, or not on disk.
+            tables.all_of, tables.saves = all_of, saves
+            one.decider.tell()
+            await until_true(lambda: one.member.sight == one.decider.sight())
+            assert "it was emptied" in one.member.waits_because
+        tables.saves = True
         one.decider.tell()
         await one.until_leads()
         record = one.decider.record
@@ -486,6 +511,58 @@ async def test_a_member_whose_log_is_being_cut_takes_no_lease(tmp_path: Path) ->
         assert one.decider.leases == 0
 
 
+async def test_a_member_whose_log_was_cut_leads_once_it_has_the_tables_of_the_next_master(
+    tmp_path: Path,
+) -> None:
+    async with parted(tmp_path) as (one, slave, gate):
+        gate.let_go()
+        slave.begins.set()
+        membership = one.member.membership
+        assert membership is not None
+        await until_true(lambda: membership.cut_at == slave.common)
+        record = one.decider.record
+        assert record is not None
+    # That master dies before the member is there again.
+    async with alone(tmp_path, record=given_back(record)) as one:
+        await until_true(lambda: "the tables of the next master" in one.member.waits_because)
+        anew = one.member.membership
+        assert anew is not None
+        assert one.desk.store.commit_log.max_offset == slave.common
+        one.decider.tell()
+        await trio.sleep(LEASE_S)
+        assert one.decider.leases == 0
+        # It comes back, or another one: all of its log is here, and later its tables.
+        tables = with_tables(one)
+        epochs = (Epoch(1, 0), Epoch(2, slave.common))
+        assert await anew.settle(Greeting(slave.common, epochs)) == ""
+        anew.group.confirmed = slave.common
+        one.decider.tell()
+        await until_true(lambda: one.member.sight == one.decider.sight())
+        assert one.decider.leases == 0
+        tables.all_of = record.epoch
+        one.decider.tell()
+        await one.until_leads()
+
+
+def lose_all_but(root: Path, *names: str) -> None:
+    for path in root.iterdir():
+        if path.name not in names:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+async def test_a_member_whose_log_is_gone_is_one_that_was_emptied(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        assert (await one.desk.send()).code == 0
+    lose_all_but(tmp_path, "config", EPOCH_FILE_NAME)
+    record = Record(epoch=1, master=1, sync_set=(1, 2), set_epoch=2)
+    async with alone(tmp_path, record=record) as one:
+        await until_true(lambda: "it was emptied" in one.member.waits_because)
+    async with alone(tmp_path, record=record) as one:
+        await until_true(lambda: "it was emptied" in one.member.waits_because)
+        assert one.decider.leases == 0
+
+
 async def test_an_election_while_a_cut_begins_is_given_back(tmp_path: Path) -> None:
     async with parted(tmp_path) as (one, slave, gate):
         restarts: list[str] = []
@@ -510,6 +587,40 @@ async def test_an_election_while_a_cut_begins_is_given_back(tmp_path: Path) -> N
             await nursery.start(following.run)
             assert restarts == ["cut"]
             nursery.cancel_scope.cancel()
+
+
+async def test_only_a_master_takes_the_commit_of_a_pull(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        assert (await one.desk.send()).code == 0
+        flags = COMMIT_OFFSET | SUBSCRIPTION
+        await one.desk.pull(sys_flag=flags, commit_offset=1)
+        assert one.desk.offsets.query("g", "t", 0) == 1
+        # Its lease is over, and it has not noticed.
+        one.desk.broker.core.role.fenced = lambda: True
+        assert (await one.desk.pull(sys_flag=flags, commit_offset=2)).code == 0
+        assert one.desk.offsets.query("g", "t", 0) == 1
+
+
+async def test_a_member_without_room_leaves_the_lease_to_others_and_takes_it_then(
+    tmp_path: Path,
+) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        one.desk.store.flags.set(Flag.DISK_FULL, "the disk is full")
+        # Nobody else is there, so it stays the master.
+        await until_true(lambda: one.member.makes_way)
+        await trio.sleep(LEASE_S / 2)
+        assert one.member.leads
+        began = trio.current_time()
+        one.decider.end_lease()
+        await until_true(lambda: "it has no room for messages" in one.member.waits_because)
+        status = HARuntimeInfo.from_bytes(body_of(await one.desk.ask(GetBrokerHaStatus())))
+        assert status.record is not None
+        assert "the disk is full" in status.record.unfit
+        await one.until_leads()
+        assert trio.current_time() >= began + YIELDS * LEASE_S
+        one.desk.store.flags.clear(Flag.DISK_FULL)
 
 
 async def test_only_a_master_switches(tmp_path: Path) -> None:
@@ -543,15 +654,9 @@ async def test_a_member_copies_the_tables_of_a_master_that_has_given_its_lease_b
     record = Record(epoch=3, master=2, sync_set=(1, 2), set_epoch=5)
     async with alone(tmp_path, record=record) as one:
         await until_true(lambda: "it was emptied" in one.member.waits_because)
-        copied: list[tuple[str, int]] = []
-
-        class Tables:
-            async def copied(self, master: MasterAddress, *, whole: bool = True) -> bool:
-                await trio.lowlevel.checkpoint()
-                copied.append((master.address, one.decider.leases))
-                return True
-
-        one.member.tables = Tables()
+        tables = with_tables(one, all_of=3)
+        assert one.member.membership is not None
+        assert await one.member.membership.settle(greeting(0)) == ""
         for lease in ("run out", ""):
             given_back = Record(
                 epoch=3,
@@ -565,12 +670,12 @@ async def test_a_member_copies_the_tables_of_a_master_that_has_given_its_lease_b
             one.decider.record = given_back
             one.decider.tell()
             await until_true(lambda: "not in the sync set" in one.member.waits_because)
-        assert copied == []
+        assert tables.copies == []
         one.decider.record = msgspec.structs.replace(given_back, sync_set=(1, 2), set_epoch=7)
         one.decider.tell()
         await one.until_leads()
         # Before it asked for the lease.
-        assert copied == [("10.0.0.2:10911", 0)]
+        assert tables.copies == [("10.0.0.2:10911", 0)]
 
 
 async def test_a_member_says_which_epochs_its_log_has(tmp_path: Path) -> None:

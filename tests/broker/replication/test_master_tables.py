@@ -45,7 +45,7 @@ class Two:
             slave.request_modes,
             None if slave.broker.timers is None else slave.broker.timers.done,
         )
-        address = MasterAddress("10.0.0.1:10911", "10.0.0.1:10912")
+        self.address = address = MasterAddress("10.0.0.1:10911", "10.0.0.1:10912")
         core = slave.broker.core
         self.tables = MasterTables(core, copies, lambda: address, self.link.connect)
 
@@ -184,9 +184,12 @@ async def test_in_a_group_the_progress_of_the_master_counts_as_it_is(
             of_revive = offsets.query(REVIVE_GROUP, "revive", 0)
             return offsets.query("g", "t", 0), of_revive, slave.delays.offset(3)
 
+        for desk in (master, slave):
+            desk.broker.core.role.epoch = 3
         await nursery.start(both.tables.run)
         await until_true(lambda: both.tables.copied_at > 0)
         assert here() == (7, 7, 7), "progress waits for the log"
+        assert both.tables.all_of == 0
         await nursery.start(pair.following.run)
         await until_true(lambda: store.commit_log.max_offset > 0)
         group.confirmed = store.commit_log.max_offset
@@ -196,6 +199,11 @@ async def test_in_a_group_the_progress_of_the_master_counts_as_it_is(
         slave.offsets.commit("g", "t", 0, 5, 1)
         await both.copy()
         assert here() == (1, 1, 1), "the master alone takes commits"
+        await until_true(lambda: both.tables.all_of == 3)
+        slave.broker.core.role.epoch = 4
+        assert both.tables.all_of == 3, "those of the next master are not here yet"
+        assert await both.tables.copied(both.address)
+        assert both.tables.all_of == 4
         nursery.cancel_scope.cancel()
 
 

@@ -53,6 +53,18 @@ def bodies(root: Path, behind: int = 0) -> list[object]:
     return [message["queue_offset"] for message in dump(root, wanted, Findings())]
 
 
+def test_what_says_of_a_cut_copy_that_it_was_delivered_goes_with_it(store: Store) -> None:
+    config = store.root / "config"
+    config.mkdir(exist_ok=True)
+    gone = [config / name for name in ("timersDone.json", "timersDone.json.bak", "timercheck")]
+    kept = config / "topics.json"
+    for path in (*gone, kept):
+        path.touch()
+    store.cut(Disk())
+    assert kept.exists()
+    assert not any(path.exists() for path in gone)
+
+
 def test_a_cut_leaves_what_is_in_front_and_keeps_the_rest_readable(store: Store) -> None:
     before = log_records(store.root)
     tail = bodies(store.root, store.offset)

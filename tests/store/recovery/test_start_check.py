@@ -6,6 +6,7 @@ import pytest
 from aerobee.store.errors import StoreForeign, StoreUnusable
 from aerobee.store.files.disk import Disk
 from aerobee.store.recovery.start_check import (
+    is_made_anew,
     make_directory,
     refuse_foreign,
     refuse_small_disk,
@@ -154,3 +155,12 @@ def test_a_full_disk_is_no_refusal(tmp_path: Path, number: int) -> None:
 def test_an_error_without_a_file_name_names_the_directory(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match=str(tmp_path)), refusing(tmp_path):
         raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("name", ["abort", "checkpoint", "laststop.json"])
+def test_a_directory_with_a_file_of_a_store_was_not_made_anew(tmp_path: Path, name: str) -> None:
+    (tmp_path / "epochFileCheckpoint").write_text("1")
+    (tmp_path / "config").mkdir()
+    assert is_made_anew(Disk(), tmp_path)
+    (tmp_path / name).touch()
+    assert not is_made_anew(Disk(), tmp_path)

@@ -36,6 +36,7 @@ from aerobee.store.format.ha_epochs import (
 )
 from aerobee.store.format.names import CUT_MARK
 from aerobee.store.format.record import BLANK_BYTES, encode
+from aerobee.store.replication.membership import Lack
 from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
 from aerobee.store.tools.dump import DumpFilter, dump
 from aerobee.store.tools.findings import Findings
@@ -186,8 +187,8 @@ async def test_who_returns_with_a_longer_tail_is_cut_and_keeps_the_tail(tmp_path
         await caught_up(b, a)
         longer = a.put(60, "lost")
         await durable(a.store, longer)
-        # The image of a kill.
-        shutil.copytree(one, killed)
+        # The image of a kill; a file that gets its name just now may be gone again.
+        shutil.copytree(one, killed, ignore=shutil.ignore_patterns("*.new"))
         a.store.leave_lead()
         await b.lead(2)
         b.put(10, "kept")
@@ -413,12 +414,12 @@ async def test_a_log_that_was_emptied_is_marked_until_all_of_the_masters_is_here
         await a.lead(1)
         a.put(5)
         async with node(two, 2) as b:
-            assert not b.membership.emptied
-            await b.membership.note_emptied()
+            assert not b.membership.lacks
+            await b.membership.note(Lack.EMPTIED)
             async with following(b, a):
                 await until(lambda: b.end == a.end)
         async with node(two, 2) as b:
-            assert b.membership.emptied
+            assert b.membership.lacks == {Lack.EMPTIED}
             assert b.epochs
             a.membership.group.confirmed = a.end - 1
             async with following(b, a):
@@ -426,18 +427,48 @@ async def test_a_log_that_was_emptied_is_marked_until_all_of_the_masters_is_here
                 assert not b.membership.has_all
                 a.membership.group.confirmed = a.end
                 await until(lambda: b.membership.has_all)
-            await b.membership.forget_emptied()
+            await b.membership.forget_lacks()
         async with node(two, 2) as b:
-            assert not b.membership.emptied
+            assert not b.membership.lacks
 
 
 @pytest.mark.trio
 async def test_the_log_of_a_master_counts_as_it_is(tmp_path: Path) -> None:
     async with node(tmp_path, 1) as a:
-        await a.membership.note_emptied()
+        await a.membership.note(Lack.EMPTIED)
         await a.lead(1)
     async with node(tmp_path, 1) as a:
-        assert not a.membership.emptied
+        assert not a.membership.lacks
+
+
+def kept_only(root: Path, *names: str) -> None:
+    """Lose all else of a directory."""
+    for path in root.iterdir():
+        if path.name not in names:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.mark.trio
+async def test_epochs_without_any_of_their_log_say_that_it_is_gone(tmp_path: Path) -> None:
+    # A group that never had a message has an epoch, and has lost nothing.
+    for _ in range(2):
+        async with node(tmp_path, 1) as a:
+            assert not a.membership.log_is_gone
+            if not a.epochs:
+                await a.lead(1)
+    async with node(tmp_path, 1) as a:
+        await a.lead(2)
+        a.put(3)
+    async with node(tmp_path, 1) as a:
+        assert not a.membership.log_is_gone
+    kept_only(tmp_path, EPOCH_FILE_NAME, "config")
+    async with node(tmp_path, 1) as a:
+        assert a.membership.log_is_gone
+        assert a.epochs[0].epoch == 1
+    # That start has made files of its own; what began behind the end is no less gone.
+    write_epochs(Disk(), tmp_path, (Epoch(1, 0), Epoch(2, 500)))
+    async with node(tmp_path, 1) as a:
+        assert a.membership.log_is_gone
 
 
 @pytest.mark.trio
