@@ -29,7 +29,7 @@ from aerobee.broker.replication.tails import EMPTY_STORE, Tail, deleted, differe
 from aerobee.remoting.client.calls import host_and_port
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.headers.admin import GetBrokerConfig
-from aerobee.store.errors import ReplicationRefused
+from aerobee.store.errors import ReplicationRefused, StoreRefused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -377,7 +377,12 @@ class Following:
             )
             return False
         if epoch > role.epoch:
-            await core.disk.in_thread(note_epoch, core.disk, core.store.root, epoch, end)
+            try:
+                await core.disk.in_thread(note_epoch, core.disk, core.store.root, epoch, end)
+            except (OSError, StoreRefused) as error:
+                problem = f"this slave cannot save the epoch of its master, {epoch}: {error}"
+                self._tell(State.STUCK, problem)
+                return False
             role.epoch = epoch
         return True
 

@@ -169,6 +169,16 @@ class MappedFileQueue:
         if self._disk.exists(self.directory):
             self._disk.sync_directory(self.directory)
 
+    def drop_unused(self) -> None:
+        """Remove the files, none of which has a byte. Raises: OSError; then they are still here."""
+        while self.files:
+            file = self.files[-1]
+            assert not file.wrote, file
+            self._disk.remove(file.path)
+            self.open_files.forget(file.path)
+            file.close()
+            self.files.pop()
+
     def zero_tail(self) -> int:
         """Zero the last file behind its end; returns the end of the old bytes. Raises: OSError."""
         return self.files[-1].zero_from(self.files[-1].wrote) if self.files else 0

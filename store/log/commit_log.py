@@ -162,11 +162,15 @@ class CommitLog:
         self.mapped_from = max(self.mapped_from, self.queue.files[-MAPPED_SEGMENTS:][0].start)
 
     def begin_at(self, physical_offset: int) -> None:
-        """Begin an empty log at this begin of a segment: the copy of a log whose older segments
-        are gone.
+        """Begin a log without a byte at this begin of a segment: the copy of a log whose older
+        segments are gone. Raises: OSError; then nothing has changed.
         """
-        assert not self.queue.files, self.queue.files
+        assert not self.max_offset, self.max_offset
         assert not physical_offset % self.segment_bytes, physical_offset
+        if self.queue.files and physical_offset:
+            # A crash has left the first segment without a record.
+            self.queue.drop_unused()
+            self.tail = None
         self.queue.first_start = self.max_offset = self.flushed = physical_offset
         self.mapped_from = physical_offset
 

@@ -127,7 +127,7 @@ class LogIn:
         reason: str | ReplicationRefused = "closed"
         try:
             async with stream:
-                empty = not log_.queue.files
+                empty = not log_.max_offset
                 # Bytes that are not on disk yet were reported before, or would be at once.
                 await self._flush.reach(log_.max_offset)
                 arriving = Arriving(log_.max_offset, log_.segment_bytes, empty=empty)
@@ -256,9 +256,20 @@ class LogIn:
                 if (tell := self.after_begin.tell) is not None:
                     tell(topic, queue_id)
             case Begin(physical_offset):
-                self._log.begin_at(physical_offset)
+                await self._begin(physical_offset)
             case Epoch():
                 await self._epoch_begins(step)
+
+    async def _begin(self, physical_offset: int) -> None:
+        """Begin the log, as soon as the disk lets go of a segment that has nothing."""
+        while True:
+            try:
+                self._log.begin_at(physical_offset)
+            except OSError as error:
+                log.error("replication.not_saved", error=str(error))
+                await trio.sleep(SEGMENT_AGAIN_S)
+            else:
+                return
 
     async def _epoch_begins(self, epoch: Epoch) -> None:
         """Go on as soon as the epoch is on disk: else a cut could miss its bytes."""

@@ -23,7 +23,7 @@ from aerobee.broker.replication.following import (
     standing_at,
 )
 from aerobee.broker.replication.master_calls import MasterAddress
-from aerobee.broker.replication.saved_role import in_saved_role, read_role
+from aerobee.broker.replication.saved_role import in_saved_role, path_of, read_role
 from aerobee.remoting.wire.bodies.statistics import HAConnectionInfo, HARuntimeInfo
 from aerobee.store.files.disk import Disk
 from aerobee.store.results import PutStatus
@@ -234,6 +234,29 @@ async def test_a_slave_keeps_the_epoch_of_its_master_and_follows_no_earlier_one(
             pair.following.problem
         )
         assert pair.following.trouble() is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_that_cannot_save_an_epoch_says_so_and_goes_on_once_it_can(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        await fill(pair.master, b"one")
+        await nursery.start(pair.following.run)
+        await until_true(lambda: pair.equal)
+        path = path_of(pair.slave.store.root)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{damaged")
+        pair.master.broker.core.role.epoch = 3
+        pair.following.follow_anew()
+        await until(pair, State.STUCK)
+        trouble = str(pair.following.trouble())
+        assert "cannot save the epoch of its master, 3: " in trouble
+        assert str(path) in trouble
+        path.unlink()
+        await fill(pair.master, b"two")
+        await until_true(lambda: pair.equal)
+        assert pair.slave.broker.core.role.epoch == 3
         nursery.cancel_scope.cancel()
 
 

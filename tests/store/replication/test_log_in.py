@@ -16,6 +16,7 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.format.ha import NEVER_COUNTS, ReportReader, encode_frame, encode_frames
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import blank, encode
+from aerobee.store.replication import log_in
 from aerobee.store.replication.arriving import STEP_RECORDS
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import durable, running_store
@@ -217,6 +218,29 @@ async def test_the_first_message_of_a_queue_is_told_of_and_no_other(
         await master.send(encode_frame(0, log))
         assert store.commit_log.max_offset == len(log)
         assert told == [("T", 0), ("T", 7)]
+
+
+@pytest.mark.trio
+async def test_a_first_segment_without_a_record_is_no_log(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_in, "SEGMENT_AGAIN_S", 0)
+    # As a crash leaves it; the master goes on with a later segment by now.
+    directory = tmp_path / "commitlog"
+    directory.mkdir()
+    first = directory / f"{0:020d}"
+    first.write_bytes(bytes(LOG_BYTES))
+    begin = 3 * LOG_BYTES
+    record = encode(draft(body=b"one"), 0, begin, 1_700_000_000_000)
+    disk = FaultyDisk(tmp_path)
+    async with running_store(tmp_path, disk) as store, master_of(store) as master:
+        disk.faults.append(Fault(name="unlink", path=first.name, times=1))
+        await master.send(encode_frame(begin, record))
+        await until(lambda: store.commit_log.max_offset == begin + len(record))
+        assert master.ended is None
+        assert disk.faults[0].times == 0, "it was not removed"
+        assert store.commit_log.min_offset == begin
+    assert [path.name for path in directory.iterdir()] == [f"{begin:020d}"]
 
 
 @pytest.mark.trio
