@@ -28,9 +28,12 @@ PYSPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
 """The version that the tests run on: (4, 0)."""
 CLOSES_SOCKETS_FROM = (4, 2)
 _connect: Any = pyspark.util.local_connect_and_auth
-JVM_ENDS_WITHIN_S = 60
+JVM_ENDS_WITHIN_S = 300
+"""One that makes an archive of its classes at its end takes its time."""
 PATIENCE_S = 120
 """How long Python and its JVM wait for each other's socket; 15 unless told."""
+ARCHIVE = ROOT / ".cache" / "java" / f"spark-{pyspark.__version__}.jsa"
+"""Where `archive.py` puts the classes that sessions load."""
 LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for a minute does not get back what it puts into better code."""
 
@@ -43,11 +46,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def session_for(home: Path) -> Iterator[SparkSession]:
+def session_for(home: Path, options: str = "") -> Iterator[SparkSession]:
     """A session for what runs in this process, with all that Spark writes by itself below `home`.
 
+    `options`: of its JVM; else it takes its classes from the archive where that is there.
     Skips where there is no Java for it.
     """
+    if not options and ARCHIVE.exists():
+        options = f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off"
     check_java()
     with pytest.MonkeyPatch.context() as patch:
         # Workers are processes of their own: this interpreter, this checkout.
@@ -58,7 +64,7 @@ def session_for(home: Path) -> Iterator[SparkSession]:
         patch.setenv("SPARK_AUTH_SOCKET_TIMEOUT", str(PATIENCE_S))
         if PYSPARK < CLOSES_SOCKETS_FROM:
             patch.setattr(pyspark.util, "local_connect_and_auth", _connected_until_unused)
-        with _session(home) as session:
+        with _session(home, options) as session:
             yield session
 
 
@@ -73,7 +79,7 @@ def _connected_until_unused(*where: object) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _session(home: Path) -> Iterator[SparkSession]:
+def _session(home: Path, options: str) -> Iterator[SparkSession]:
     """A session and its JVM, which is gone afterwards: what is left open would be warned of."""
     places = f"-Djava.io.tmpdir={home} -Dderby.system.home={home}"
     settings: dict[str, str | int | float | bool | None] = {
@@ -83,7 +89,7 @@ def _session(home: Path) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"{places} {LEAN}",
+        "spark.driver.extraJavaOptions": f"{places} {LEAN} {options}",
         "spark.driver.memory": "1g",
         "spark.log.level": "WARN",
         **packages.settings(home),
