@@ -171,5 +171,6 @@ def test_the_wheel_works_with_the_libraries_that_it_asks_for(release: Path, tmp_
     place = tmp_path / "place"
     place.mkdir()
     ports = free_block()
-    version = trial.use(programs, place, (ports.listen, ports.vip, free_port()))
+    given = trial.Ports(ports.listen, ports.vip, namesrv=free_port(), console=free_port())
+    version = trial.use(programs, place, given)
     assert version == f"aerobee {VERSION}"

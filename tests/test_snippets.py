@@ -120,7 +120,7 @@ STARTS = [
         ),
     ),
     Start("grpc.md", "grpcPort", after=("aerobee topic create Orders --type normal",)),
-    Start("replication.md", "--shadow-of", after=("aerobee cluster info",)),
+    Start("replication.md", "--shadow-of", after=("aerobee topic list", "aerobee cluster info")),
 ]
 
 

@@ -16,9 +16,9 @@ import trio
 from aerobee.broker.console.looks.findings import disk_findings, finding, findings_of, ranked
 from aerobee.broker.console.looks.snapshot import PERM_NAMES, Snapshot, counts_of
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, OWN_GROUPS
-from aerobee.broker.core.names import is_system_group
 from aerobee.broker.process.host import build
 from aerobee.client.steps.admin.topics import instant
+from aerobee.client.system_names import is_system_group
 from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.bodies.topic import MESSAGE_TYPE
 from aerobee.remoting.wire.version import describe

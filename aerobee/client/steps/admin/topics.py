@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aerobee.admin import MessageType, QueueBounds, TopicConfig, TopicDescription
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.route import QUEUES_MAX
-from aerobee.client.steps.admin.brokers import ask, asked_of, masters, readers_of
+from aerobee.client.steps.admin.brokers import ask, asked_of, cluster_info, masters, readers_of
 from aerobee.client.steps.answers import expect
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.system_names import is_system_topic
@@ -315,12 +315,13 @@ def topics(routes: Routes) -> Steps[list[str]]:
 def system_topics(routes: Routes) -> Steps[list[str]]:
     """The system topics of brokers, sorted, including those named after brokers and clusters.
 
-    Raises: NoNameServerError, BrokerNotFoundError, BrokerError, TransportError.
+    Raises: NoNameServerError.
     """
     answered = yield from asked_of(routes, GetSystemTopicListFromNs())
     own = set(answered.body(TopicList).topic_list)
-    for target in (yield from masters(routes)):
-        own |= {target.name, target.cluster}
+    # Of slaves as well: a master may be lost, and a shadow has none.
+    for known in (yield from cluster_info(routes)).brokers:
+        own |= {known.name, known.cluster}
     return [name for name in (yield from topics(routes)) if name in own or is_system_topic(name)]
 
 

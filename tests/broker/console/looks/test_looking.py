@@ -100,6 +100,22 @@ def test_the_newest_dead_letter_has_its_time(
     }
 
 
+def test_groups_that_brokers_and_their_tools_bring_are_not_the_users(
+    open_broker: BrokerProcess, anybody: ConsoleClient, admin: AdminClient
+) -> None:
+    admin.create_group(GroupConfig(name="mine"))
+
+    def rows() -> dict[str, bool] | None:
+        found = {row["group"]: row["system"] for row in anybody.get("/groups?limit=500").value}
+        return found if "mine" in found else None
+
+    groups = eventually(rows, within_s=WITHIN_S, what="the new group")
+    assert groups is not None
+    assert not groups["mine"]
+    brought = {"CID_ONSAPI_OWNER", "CID_ONS-HTTP-PROXY", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"}
+    assert {name for name in brought if groups[name]} == brought
+
+
 @pytest.mark.trio
 async def test_while_a_snapshot_is_made_others_get_the_one_before(
     monkeypatch: pytest.MonkeyPatch,
