@@ -179,6 +179,8 @@ class Broker:
             core.rounds.reactor.guard(audit.behind(gate.check), gate.lets_pass)
             self.transactions.half_messages.may_publish = gate.may_publish
             self.transactions.requests.may_end = gate.may_end
+            if self.grpc is not None:
+                self.grpc.guard(gate.may_hide)
         if files is not None:
             self.settings.live.when_asked.append(files.reload)
         return audit

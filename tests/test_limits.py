@@ -166,6 +166,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/pop/test_pop_hold.py::test_each_limit_is_kept",
         "broker/pop/test_pop.py::test_a_pop_too_many_is_refused",
     ),
+    "messages that gRPC clients work on, which are hidden again and again": (
+        "broker/grpc/translation/test_kept_handles.py"
+        "::test_there_is_a_limit_for_all_and_for_a_client",
+        "broker/grpc/test_fates.py::test_a_message_is_hidden_again_for_as_long_as_its_account_may",
+    ),
     "pops that are over before the timers read their check points": (
         "broker/pop/test_revive_log.py::test_what_timers_that_do_not_run_owe_nobody_is_bounded",
     ),

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from aerobee.broker.counters.server_stats import AccessStats
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pop import ChangeInvisibleTime
 
 NO_ROW = "request code {} has no row in the table of permissions"
 
@@ -223,6 +224,10 @@ class Gate:
     def may_end(self, connection: Origin, topic: str) -> bool:
         """Whether a client may end transactions of a topic, which its request need not name."""
         return self._may(connection, RequestCode.END_TRANSACTION, {"topic": topic})
+
+    def may_hide(self, connection: Origin, header: ChangeInvisibleTime) -> bool:
+        """Whether a client may go on to work on a message that it has received."""
+        return self._may(connection, RequestCode(header.code), header.ext())
 
     def _may(self, connection: Origin, request: RequestCode, fields: Mapping[str, str]) -> bool:
         """Whether an account that has used a connection may send such a request."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aerobee.broker.grpc.caller import Caller
 from aerobee.broker.grpc.clients import Clients
 from aerobee.broker.grpc.door import Door
-from aerobee.broker.grpc.fates import Fates
+from aerobee.broker.grpc.fates import Fates, client_of
 from aerobee.broker.grpc.producing import Producing
 from aerobee.broker.grpc.pulling import Pulling
 from aerobee.broker.grpc.receiving import Receiving
@@ -72,7 +72,7 @@ class Assembly:
         return self._ours if hasattr(self.door, "worker") else None
 
     def _known(self, client: Client, data: HeartbeatData) -> ConsumerRunningInfo:
-        held = self.fates.kept.of_client(client.client_id)
+        held = self.fates.kept.of_client(client_of(client))
         return running_info(data, self._queues, self._broker_name, held)
 
     def _queues(self, topic: str) -> int:
@@ -80,7 +80,7 @@ class Assembly:
         return 0 if config is None else config.read_queue_nums
 
     def _gone(self, client: Client) -> None:
-        self.fates.client_gone(client.client_id)
+        self.fates.client_gone(client)
 
     def _closed(self, client: Client) -> None:
         for closed in self._when_closed:

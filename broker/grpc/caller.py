@@ -20,7 +20,7 @@ from aerobee.remoting.latency import SUCCESS_RESULT, UNSENT_RESULT
 from aerobee.remoting.wire.typed_command import TypedCommand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from aerobee.broker.grpc.translation.signature import Signer
     from aerobee.remoting.server.pools import Pool, Waiting
@@ -63,6 +63,7 @@ class Caller:
         "__weakref__",
         "_accounts",
         "_asked",
+        "_asks",
         "_has_asked",
         "_held",
         "_queued",
@@ -92,6 +93,7 @@ class Caller:
         self.working = 0
         self._queued: deque[tuple[Waiting, Pool]] | None = None
         self._asked: deque[tuple[TypedCommand, bool]] | None = None
+        self._asks: Iterator[None] | None = None
         self._has_asked = False
         self.on_close: list[Callable[[Any, str], None]] = []
         self._held = 0
@@ -225,15 +227,44 @@ class Caller:
         self._has_asked = True
         self.door.request(self, command, own=own)
 
+    def ask_in_turns(self, asks: Iterator[None]) -> None:
+        """Make many requests, each in a step of its own: some in this turn, the rest in turns with
+        others.
+        """
+        self._asks = asks
+        while self._ask_one() and self.current is None and not self._asked:
+            if monotonic() > self.context.turn_ends:
+                self.door.go_on(self)
+                break
+
+    def _ask_one(self) -> bool:
+        """Take one step; whether there may be more."""
+        if self._asks is None:
+            return False
+        with Border() as border:
+            if next(self._asks, self) is self:
+                self._asks = None
+        if border.error is not None:
+            self.context.stats.requests_failed += 1
+            address, error = self.address, border.error
+            log.error("grpc.step_failed", address=address, exc_info=error)
+            self._asks = None
+            self.broken(f"{type(error).__name__} in the broker")
+        return self._asks is not None
+
     def ask_next(self) -> None:
-        """Make the next request, if any has waited for the end of another."""
+        """Make the next request, if any has waited for the end of another, or for its turn."""
         if not self._asked:
+            more = self._ask_one()
+            self.context.serve_run()
+            if more and self.current is None and not self._asked:
+                self.door.go_on(self)
             return
         command, own = self._asked.popleft()
         self.door.request(self, command, own=own)
         # The next round of its selector may be far away.
         self.context.serve_run()
-        if self._asked and self.current is None:
+        if (self._asked or self._asks) and self.current is None:
             self.door.go_on(self)
 
     def ask_or_refuse(
@@ -300,7 +331,7 @@ class Caller:
         """Release the request whose steps have ended."""
         self.current = None
         self.context.shared.long_requests.leave(self)
-        if self._asked:
+        if self._asked or self._asks:
             self.door.go_on(self)
 
     def postpone(self, request: OpenRequest | None = None, *, to_sweep: bool = False) -> None:
@@ -323,7 +354,7 @@ class Caller:
         if self.closed:
             return
         self.closed = True
-        self.current = self._asked = None
+        self.current = self._asked = self._asks = None
         self.context.shared.long_requests.leave(self)
         while self._queued:
             self._queued.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.broker.grpc.rpc import common_status, status_of
+from aerobee.broker.grpc.rpc import Results, common_status, status_of
 from aerobee.broker.grpc.translation.handles import read_handle
-from aerobee.broker.grpc.translation.kept_handles import KeptHandles
+from aerobee.broker.grpc.translation.kept_handles import Holder, KeptHandles
 from aerobee.broker.grpc.translation.names import group_of, topic_of
 from aerobee.broker.grpc.translation.polling import checked_hidden
 from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import Code
+from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.headers.pop import (
     AckMessage,
     ChangeInvisibleTime,
@@ -28,21 +29,19 @@ from aerobee.remoting.wire.headers.pop import (
 from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.grpc.caller import Caller
     from aerobee.broker.grpc.rpc import Rpc
     from aerobee.broker.grpc.translation.handles import Handle
-    from aerobee.broker.grpc.translation.kept_handles import KeptHandle
+    from aerobee.broker.grpc.translation.kept_handles import Client, KeptHandle
     from aerobee.remoting.wire.answer import Answer
 
 GIVEN_BACK_MS: Final = 1_000
 """After so long a message that nobody will read is visible again."""
 ENTRIES_MAX: Final = 1_024
 RENEW_EVERY_S: Final = 5.0
-RENEW_STEP: Final = 32
-"""Messages that are hidden again before others run."""
 DEAD: Final = -1
 """The delay level of a dead letter."""
 
@@ -57,7 +56,14 @@ class Fates:
         self._clock = core.clock
         self._flush = core.rounds.flush
         self._own = own
+        self._wanted = trio.Event()
         self.kept = KeptHandles()
+        self.may_hide: Callable[[Holder, ChangeInvisibleTime], bool] | None = None
+        """Whether the account of a client may hide a message; None: accounts are not asked for."""
+
+    def keep(self, caller: Caller, group: str, topic: str, handle: Handle) -> None:
+        """Hide a message again and again, for as long as its client works on it."""
+        self.kept.keep(holder_of(caller), group, topic, handle, renewed=True)
 
     # ── AckMessage ──
 
@@ -71,37 +77,45 @@ class Fates:
             raise RpcRefused(
                 Code.BAD_REQUEST, f"{len(entries)} entries, at most {ENTRIES_MAX} are acknowledged"
             )
-        results: list[Any] = [None] * len(entries)
+        rpc.ask_in_turns(self._acknowledgements(rpc, group, topic, entries))
+
+    def _acknowledgements(
+        self, rpc: Rpc, group: str, topic: str, entries: Sequence[Any]
+    ) -> Iterator[None]:
+        results, client, now_ms = Results(len(entries)), client_of(rpc), self._clock.now_ms()
         for number, entry in enumerate(entries):
-            then = partial(self._acknowledged, rpc, results, number, group, entry)
+            text = entry.receipt_handle
+            forget = partial(self.kept.drop, client, group, topic, text)
+            then = partial(self._acknowledged, rpc, results, number, entry, forget)
             try:
-                handle = self.kept.current(group, entry.receipt_handle, self._clock.now_ms())
+                handle = self.kept.current(client, group, topic, text, now_ms)
             except RpcRefused as refused:
                 then((refused.code, refused.text))
             else:
                 header = acknowledgement(group, topic, handle)
                 rpc.ask(header, partial(_with_outcome, then))
+            yield
 
     def _acknowledged(
         self,
         rpc: Rpc,
-        results: list[Any],
+        results: Results,
         number: int,
-        group: str,
         entry: Any,
+        forget: Callable[[], None],
         outcome: tuple[Code, str],
     ) -> None:
         code, text = outcome
         if code is Code.OK:
-            self.kept.drop(group, entry.receipt_handle)
-        results[number] = messages.AckMessageResultEntry(
+            forget()
+        result = messages.AckMessageResultEntry(
             message_id=entry.message_id,
             receipt_handle=entry.receipt_handle,
             status=status_of(code, text),
         )
-        if None not in results:
-            status = common_status([result.status for result in results])
-            rpc.say(messages.AckMessageResponse(status=status, entries=results))
+        if results.put(number, result):
+            status = common_status([result.status for result in results.all])
+            rpc.say(messages.AckMessageResponse(status=status, entries=results.all))
 
     def acknowledge_silently(self, caller: Caller, group: str, topic: str, handle: Handle) -> None:
         """Acknowledge a message that its client did not want."""
@@ -113,15 +127,15 @@ class Fates:
         """Hide a message for so long from now on. Raises: RpcRefused."""
         group, topic = group_of(request.group), topic_of(request.topic)
         hidden_ms = checked_hidden(request.invisible_duration.ToMilliseconds())
-        text = request.receipt_handle
-        handle = self.kept.current(group, text, self._clock.now_ms())
+        client, text = client_of(rpc), request.receipt_handle
+        handle = self.kept.current(client, group, topic, text, self._clock.now_ms())
 
         def changed(answer: Answer) -> None:
             after = hidden_again(handle, answer)
-            kept = self.kept.find(group, text)
+            kept = self.kept.find(client, group, topic, text)
             if kept is None:
                 # The client may come with the old handle once more: it is the same message.
-                kept = self.kept.keep(rpc.client_id, group, topic, handle, renewed=False)
+                kept = self.kept.keep(holder_of(rpc), group, topic, handle, renewed=False)
             if kept is not None:
                 kept.renewed = False
                 kept.became(after)
@@ -137,10 +151,12 @@ class Fates:
 
     def take_back(self, caller: Caller, group: str, topic: str, handles: Iterable[Handle]) -> None:
         """As `give_back`, of those with which nothing has happened since they were received."""
+        client = client_of(caller)
         for handle in handles:
-            kept = self.kept.find(group, handle.text())
+            text = handle.text()
+            kept = self.kept.find(client, group, topic, text)
             if kept is not None and kept.current is handle:
-                self.kept.drop(*kept.key)
+                self.kept.drop(client, group, topic, text)
                 self.give_back(caller, group, topic, (handle,))
 
     # ── ForwardMessageToDeadLetterQueue ──
@@ -148,13 +164,13 @@ class Fates:
     def forward(self, rpc: Rpc, request: Any) -> None:
         """Make a message a dead letter of its group. Raises: RpcRefused."""
         group, topic = group_of(request.group), topic_of(request.topic)
-        text = request.receipt_handle
-        kept = self.kept.find(group, text)
+        client, text = client_of(rpc), request.receipt_handle
+        kept = self.kept.find(client, group, topic, text)
         # Its time may be over: in order, a client works on it for as long as it wants.
         handle = kept.current if kept is not None else read_handle(text)
 
         def stored(_: Answer) -> None:
-            self.kept.drop(group, text)
+            self.kept.drop(client, group, topic, text)
             rpc.ask(acknowledgement(group, topic, handle), lambda _: rpc.done())
 
         rpc.request(dead_letter(group, topic, handle, request.message_id), stored)
@@ -172,14 +188,10 @@ class Fates:
 
     # ── Renewals ──
 
-    def client_gone(self, client_id: str) -> None:
+    def client_gone(self, caller: Caller) -> None:
         """Nobody works on the messages of a client any more."""
-        caller = self._own()
-        for kept in self.kept.of_client(client_id):
-            self.kept.drop(*kept.key)
-            if caller is not None:
-                header = change_of(kept.group, kept.topic, kept.current, GIVEN_BACK_MS)
-                caller.ask(header, lambda _: None, own=True)
+        self.kept.client_gone(client_of(caller))
+        self._wanted.set()
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -187,23 +199,38 @@ class Fates:
         """Hide messages again for as long as their clients work on them."""
         task_status.started()
         while True:
-            await trio.sleep(RENEW_EVERY_S)
+            with trio.move_on_after(RENEW_EVERY_S) as waiting:
+                await self._wanted.wait()
+            self._wanted = trio.Event()
+            await self._each(self.kept.left(), self._give_up)
+            if waiting.cancelled_caught:
+                await self._each(self.kept.due(self._clock.now_ms()), self._renew)
+
+    async def _each(
+        self,
+        steps: Iterable[KeptHandle | None],
+        act: Callable[[Caller, KeptHandle], None],
+    ) -> None:
+        """Act for each message of these steps, in turns with others."""
+        turns = Turns()
+        for kept in steps:
             caller = self._own()
-            if caller is None:
-                continue
-            for number, kept in enumerate(self.kept.due(self._clock.now_ms()), 1):
-                self._renew(caller, kept)
-                if number % RENEW_STEP == 0:
-                    self._flush()
-                    await trio.lowlevel.checkpoint()
-            self._flush()
+            if kept is not None and caller is not None:
+                act(caller, kept)
+                self._flush()
+            await turns.give_way()
+
+    def _give_up(self, caller: Caller, kept: KeptHandle) -> None:
+        self.give_back(caller, kept.group, kept.topic, (kept.current,))
 
     def _renew(self, caller: Caller, kept: KeptHandle) -> None:
+        """Hide a message again, with the rights that the account of its client has now."""
         hidden_ms = kept.next_ms(self._clock.now_ms())
-        if hidden_ms is None:
-            self.kept.drop(*kept.key)
-            return
         handle = kept.current
+        header = change_of(kept.group, kept.topic, handle, hidden_ms or 0)
+        if hidden_ms is None or (self.may_hide and not self.may_hide(kept.holder, header)):
+            self.kept.drop(kept.holder.client, kept.group, kept.topic, kept.first.text())
+            return
 
         def changed(answer: Answer) -> None:
             if answer.code:
@@ -211,7 +238,17 @@ class Fates:
             else:
                 kept.became(hidden_again(handle, answer))
 
-        caller.ask(change_of(kept.group, kept.topic, handle, hidden_ms), changed, own=True)
+        caller.ask(header, changed, own=True)
+
+
+def client_of(caller: Caller) -> Client:
+    """Whose kept handles a call may mean."""
+    return caller.client_id, caller.signer.access_key
+
+
+def holder_of(caller: Caller) -> Holder:
+    """The client that receives messages by a call."""
+    return Holder(*client_of(caller), caller.accounts, caller.host)
 
 
 def _with_outcome(then: Callable[[tuple[Code, str]], None], answer: Answer) -> None:

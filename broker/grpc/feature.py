@@ -20,12 +20,14 @@ from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.grpc.assembly import Assembly
+    from aerobee.broker.grpc.translation.kept_handles import Holder
     from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.wire.headers.pop import ChangeInvisibleTime
 
 
 NEEDED: Final = frozenset({"ngh2", "google"})
@@ -62,6 +64,10 @@ class GrpcFeature(Feature):
         others = [route for route in routes if route.header is not GetRouteInfo]
         about_topics = Route(GetRouteInfo, parts.service.route, "client_manager")
         return Listener("grpc", sock, parts.serving, parts.begin, [*others, about_topics])
+
+    def guard(self, may_hide: Callable[[Holder, ChangeInvisibleTime], bool]) -> None:
+        """Hide the messages that a client works on only for as long as its account may."""
+        self._parts.fates.may_hide = may_hide
 
     def scan(self) -> Iterator[None]:
         """Forget the clients that have not come back."""

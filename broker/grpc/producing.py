@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from aerobee.broker.grpc.rpc import OK, common_status, status_of
+from aerobee.broker.grpc.rpc import OK, Results, common_status, status_of
 from aerobee.broker.grpc.translation.message_types import types_of
 from aerobee.broker.grpc.translation.names import found, topic_of
 from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
@@ -83,7 +83,7 @@ class Producing:
         headers = [header_of(message, name, topic, sender) for message in sent]
         if headers[0].sys_flag & TRANSACTION_PREPARED:
             self._join(rpc, name)
-        results: list[Any] = [None] * len(headers)
+        results = Results(len(headers))
         for number, (header, message) in enumerate(zip(headers, sent, strict=True)):
             message_id = message.system_properties.message_id
             then = partial(self._sent, rpc, results, number, header, message_id)
@@ -105,19 +105,18 @@ class Producing:
     def _sent(
         self,
         rpc: Rpc,
-        results: list[Any],
+        results: Results,
         number: int,
         header: SendMessageV2,
         message_id: str,
         answer: Answer,
     ) -> None:
         """Take the answer to one send; the last one completes the RPC."""
-        results[number] = entry_of(answer, header, message_id)
-        if None in results:
+        if not results.put(number, entry_of(answer, header, message_id)):
             return
-        status = common_status([entry.status for entry in results])
+        status = common_status([entry.status for entry in results.all])
         # A message that was not stored has no entry.
-        kept = [entry for entry in results if entry.message_id]
+        kept = [entry for entry in results.all if entry.message_id]
         rpc.say(messages.SendMessageResponse(status=status, entries=kept))
 
     # ── EndTransaction ──

@@ -161,9 +161,7 @@ class Receiving:
         if wanted.auto_renew:
             rpc.given = (wanted, [message.handle for message in deliverable])
             for given in deliverable:
-                self._fates.kept.keep(
-                    rpc.client_id, wanted.group, wanted.topic, given.handle, renewed=True
-                )
+                self._fates.keep(rpc, wanted.group, wanted.topic, given.handle)
 
     def go_on(self, rpc: Rpc) -> None:
         """Send messages for which there is room in the stream; the rest when there is again."""

@@ -60,6 +60,24 @@ class Rpc(Caller):
         self.ask_or_refuse(header, then, self.refused, body=body)
 
 
+class Results:
+    """The results of the entries of a request, which come in any order."""
+
+    __slots__ = ("_missing", "all")
+
+    def __init__(self, count: int) -> None:
+        self.all: list[Any] = [None] * count
+        """In the order of the entries."""
+        self._missing = count
+
+    def put(self, number: int, result: Any) -> bool:
+        """Take the result of an entry, once; whether it is the last one."""
+        assert self.all[number] is None
+        self.all[number] = result
+        self._missing -= 1
+        return not self._missing
+
+
 def status_of(code: Code, text: str = OK_TEXT) -> Any:
     """A status with a text for the person who reads it."""
     return messages.Status(code=code, message=text)

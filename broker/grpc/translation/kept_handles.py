@@ -2,23 +2,29 @@
 
 Messages that were received with auto renewal are hidden again and again by the broker, and a client
 may change how long a message is hidden: each gives another handle, and the client may still come
-with an older one. Pure. Source: grpc §2.6 (DefaultReceiptHandleManager).
+with an older one. A kept handle is that of the client and account that received the message, for
+its group and topic; a handle that anybody else brings counts as it is. Pure. Source: grpc §2.6
+(DefaultReceiptHandleManager).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.grpc.translation.handles import check_current, read_handle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from aerobee.broker.grpc.translation.handles import Handle
 
 HANDLES_MAX: Final = 200_000
 """Messages whose handles are kept, some 600 bytes each. Others are delivered again when their time
 is over, and a change of them counts for the newest handle alone."""
+HANDLES_OF_CLIENT_MAX: Final = 10_000
+"""The same for the messages of one group and topic that one client works on."""
 BEFORE_MS: Final = 10_000
 """So long before a message would be visible it is hidden again."""
 RENEWALS_MS: Final = tuple(60_000 * minutes for minutes in (1, 3, 5, 10, 30, 60))
@@ -26,26 +32,45 @@ RENEWALS_MS: Final = tuple(60_000 * minutes for minutes in (1, 3, 5, 10, 30, 60)
 RENEWED_FOR_MS: Final = 3 * 3_600_000
 """After that a message is delivered to another consumer."""
 FAILURES_MAX: Final = 3
+LOOK_STEP: Final = 256
+"""Handles that are looked at in one step."""
+
+
+class Holder(NamedTuple):
+    """A client as it received messages: renewals are made with the rights of its account."""
+
+    client_id: str
+    access_key: str
+    """The account that it claims to be; the gate has checked the claim, where there is a gate."""
+    accounts: frozenset[str]
+    """The account that the gate has seen of it."""
+    host: bytes
+    """Its address as records have it."""
+
+    @property
+    def client(self) -> Client:
+        """The key of its handles."""
+        return self.client_id, self.access_key
 
 
 class KeptHandle:
     """One message that somebody works on."""
 
     __slots__ = (
-        "client_id",
         "current",
         "failures",
         "first",
         "group",
+        "holder",
         "renewals",
         "renewed",
         "topic",
     )
 
     def __init__(
-        self, client_id: str, group: str, topic: str, handle: Handle, *, renewed: bool
+        self, holder: Holder, group: str, topic: str, handle: Handle, *, renewed: bool
     ) -> None:
-        self.client_id = client_id
+        self.holder = holder
         self.group = group
         self.topic = topic
         """As the client calls it."""
@@ -57,9 +82,10 @@ class KeptHandle:
         self.failures = 0
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Group and first handle."""
-        return self.group, self.first.text()
+    def look_ms(self) -> int:
+        """When it is to be hidden again, or dropped."""
+        visible_ms = self.current.visible_ms
+        return visible_ms - BEFORE_MS if self.renewed else visible_ms + 1
 
     def next_ms(self, now_ms: int) -> int | None:
         """For how long it is to be hidden from now on; None: it is not any more."""
@@ -74,66 +100,157 @@ class KeptHandle:
         self.failures = 0
 
 
-class KeptHandles:
-    """All of them, by group and the handle that the client got first."""
+class Work:
+    """The messages of one group and topic that one client works on, by their first handles."""
 
-    def __init__(self, most: int = HANDLES_MAX) -> None:
-        self._most = most
-        self._kept: dict[tuple[str, str], KeptHandle] = {}
+    __slots__ = ("ended", "group", "handles", "look_ms", "topic", "visible")
+
+    def __init__(self, group: str, topic: str) -> None:
+        self.group = group
+        self.topic = topic
+        self.handles: dict[str, KeptHandle] = {}
+        self.look_ms: float = inf
+        """Nothing is to be done about any message before."""
+        self.ended = False
+        self.visible = False
+        """Whether nobody works on them any more, and they are to be visible again."""
+
+
+Client = tuple[str, str]
+"""Client id and access key."""
+
+
+class KeptHandles:
+    """All of them, by client, then by group and topic.
+
+    No call here takes long: work that grows with the number of handles is an iterator, between
+    whose items others may run. Where an item is None, the step has found nothing.
+    """
+
+    def __init__(
+        self, most: int = HANDLES_MAX, *, most_of_client: int = HANDLES_OF_CLIENT_MAX
+    ) -> None:
+        self._most, self._most_of_client = most, most_of_client
+        self._clients: dict[Client, dict[tuple[str, str], Work]] = {}
+        self._left: deque[Work] = deque()
+        """Work that has ended, whose handles are not forgotten yet."""
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return self._count
 
     def keep(
-        self, client_id: str, group: str, topic: str, handle: Handle, *, renewed: bool
+        self, holder: Holder, group: str, topic: str, handle: Handle, *, renewed: bool
     ) -> KeptHandle | None:
         """Keep the handle of a message; None: there is no room."""
-        if len(self._kept) >= self._most:
+        works = self._clients.setdefault(holder.client, {})
+        work = works.get((group, topic))
+        if work is None:
+            work = works[group, topic] = Work(group, topic)
+        if self._count >= self._most or len(work.handles) >= self._most_of_client:
             return None
-        kept = KeptHandle(client_id, group, topic, handle, renewed=renewed)
-        self._kept[kept.key] = kept
+        kept = KeptHandle(holder, group, topic, handle, renewed=renewed)
+        text = handle.text()
+        self._count += text not in work.handles
+        work.handles[text] = kept
+        work.look_ms = min(work.look_ms, kept.look_ms)
         return kept
 
-    def find(self, group: str, text: str) -> KeptHandle | None:
-        """The message that is kept for the handle of a client."""
-        return self._kept.get((group, text))
+    def find(self, client: Client, group: str, topic: str, text: str) -> KeptHandle | None:
+        """The one for a handle that this client has."""
+        work = self._clients.get(client, {}).get((group, topic))
+        return None if work is None else work.handles.get(text)
 
-    def current(self, group: str, text: str, now_ms: int) -> Handle:
+    def current(self, client: Client, group: str, topic: str, text: str, now_ms: int) -> Handle:
         """The handle that a message has now. Raises: RpcRefused when it is unreadable or over."""
-        kept = self.find(group, text)
+        kept = self.find(client, group, topic, text)
         handle = read_handle(text) if kept is None else kept.current
         check_current(handle, now_ms)
         return handle
 
-    def drop(self, group: str, text: str) -> None:
+    def drop(self, client: Client, group: str, topic: str, text: str) -> None:
         """The message is acknowledged, or dead."""
-        self._kept.pop((group, text), None)
+        work = self._clients.get(client, {}).get((group, topic))
+        if work is not None and work.handles.pop(text, None) is not None:
+            self._count -= 1
 
-    def due(self, now_ms: int) -> Iterator[KeptHandle]:
-        """The messages to be hidden again now. A message whose time is over is dropped; others may
-        run at each step.
-        """
-        for key, kept in list(self._kept.items()):
-            left_ms = kept.current.visible_ms - now_ms
-            if left_ms < 0:
-                self._kept.pop(key, None)
-            elif kept.renewed and left_ms <= BEFORE_MS:
-                yield kept
-
-    def of_client(self, client_id: str) -> list[KeptHandle]:
+    def of_client(self, client: Client) -> list[KeptHandle]:
         """The messages that are hidden again for a client."""
         return [
-            handle
-            for handle in self._kept.values()
-            if handle.renewed and handle.client_id == client_id
+            kept
+            for work in self._clients.get(client, {}).values()
+            for kept in work.handles.values()
+            if kept.renewed
         ]
 
+    def due(self, now_ms: int) -> Iterator[KeptHandle | None]:
+        """The messages to be hidden again now. Messages whose time is over are dropped."""
+        for client, works in list(self._clients.items()):
+            for place, work in list(works.items()):
+                if work.look_ms <= now_ms:
+                    yield from self._look(work, now_ms)
+                if not work.handles and works.get(place) is work:
+                    del works[place]
+            if not works and self._clients.get(client) is works:
+                del self._clients[client]
+            yield None
+
+    def _look(self, work: Work, now_ms: int) -> Iterator[KeptHandle | None]:
+        work.look_ms, next_ms = inf, inf
+        for number, (text, kept) in enumerate(list(work.handles.items()), 1):
+            if number % LOOK_STEP == 0:
+                yield None
+            if work.ended:
+                return
+            if work.handles.get(text) is not kept:  # acknowledged meanwhile
+                continue
+            left_ms = kept.current.visible_ms - now_ms
+            if left_ms < 0:
+                del work.handles[text]
+                self._count -= 1
+                continue
+            if kept.renewed and left_ms <= BEFORE_MS:
+                yield kept
+            next_ms = min(next_ms, kept.look_ms)
+        work.look_ms = min(work.look_ms, next_ms)
+
+    # ── The end of work ──
+
+    def client_gone(self, client: Client) -> None:
+        """Nobody works on the messages of a client any more."""
+        for work in self._clients.pop(client, {}).values():
+            work.ended = work.visible = True
+            self._left.append(work)
+
     def delete_group(self, group: str) -> None:
-        """Forget those of a deleted group."""
-        for key in [key for key in self._kept if key[0] == group]:
-            del self._kept[key]
+        """Forget the messages of a deleted group."""
+        self._delete(lambda work: work.group == group)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget those of a deleted topic."""
-        for key in [key for key, kept in self._kept.items() if kept.topic == topic]:
-            del self._kept[key]
+        """Forget the messages of a deleted topic."""
+        self._delete(lambda work: work.topic == topic)
+
+    def _delete(self, is_deleted: Callable[[Work], bool]) -> None:
+        for work in filter(is_deleted, self._left):
+            work.visible = False
+        for works in self._clients.values():
+            for place in [place for place, work in works.items() if is_deleted(work)]:
+                work = works.pop(place)
+                work.ended = True
+                self._left.append(work)
+
+    def left(self) -> Iterator[KeptHandle | None]:
+        """Forget the handles of work that has ended; those whose messages are to be visible."""
+        number = 0
+        while self._left:
+            work = self._left[0]
+            if not work.handles:
+                self._left.popleft()
+                continue
+            _, kept = work.handles.popitem()
+            self._count -= 1
+            number += 1
+            if work.visible and kept.renewed:
+                yield kept
+            elif number % LOOK_STEP == 0:
+                yield None

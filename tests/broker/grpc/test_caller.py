@@ -339,12 +339,64 @@ async def test_each_of_several_requests_of_one_caller_is_served(
     assert slow.caller.current is None
 
 
+def asks(slow: Slow, bodies: list[bytes]) -> Iterator[None]:
+    """Requests that are made step by step."""
+    for body in bodies:
+        slow.ask(body, own=False)
+        yield
+
+
+@pytest.mark.parametrize("turn_s", [0, 60])
+@pytest.mark.parametrize("way", ["at once", "late", "in steps", "held back"])
+@pytest.mark.trio
+async def test_many_requests_of_one_caller_are_made_in_turns(
+    nursery: trio.Nursery, way: str, turn_s: int
+) -> None:
+    slow = Slow(way)
+    slow.caller.context.turn_ends = monotonic() + turn_s
+    await nursery.start(slow.door.run)
+    bodies = [b"%d" % number for number in range(20)]
+    slow.caller.ask_in_turns(asks(slow, bodies))
+    slow.caller.context.serve_run()
+    if way == "at once":
+        assert len(slow.told) == (20 if turn_s else 1)
+    slow.way = "at once" if way == "late" else way
+    slow.stage.reactor.resume()
+    for _ in bodies:
+        await wait_all_tasks_blocked()
+        for _ in slow.stage.reactor.resume_of_sweep():
+            pass
+    await wait_all_tasks_blocked()
+    assert slow.told == bodies
+    assert slow.caller.current is None
+
+
+@pytest.mark.trio
+async def test_a_fault_between_two_requests_ends_their_caller_alone(nursery: trio.Nursery) -> None:
+    slow, other = Slow("at once"), Slow("at once")
+    other.door = other.caller.door = slow.door
+    await nursery.start(slow.door.run)
+
+    def faulty() -> Iterator[None]:
+        slow.ask(b"one", own=False)
+        yield
+        raise ZeroDivisionError("a fault of ours")
+
+    with capture_logs() as logs:
+        slow.caller.ask_in_turns(faulty())
+        other.caller.ask_in_turns(asks(other, [b"1", b"2", b"3"]))
+        await wait_all_tasks_blocked()
+    assert [entry["event"] for entry in logs] == ["grpc.step_failed"]
+    assert other.told == [b"1", b"2", b"3"]
+
+
 @pytest.mark.trio
 async def test_what_a_caller_has_still_to_ask_ends_with_it(nursery: trio.Nursery) -> None:
     slow = Slow("late")
     await nursery.start(slow.door.run)
     slow.ask(b"one", own=False)
     slow.ask(b"two", own=False)
+    slow.caller.ask_in_turns(asks(slow, [b"three", b"four"]))
     slow.caller.close("its client has gone")
     slow.way = "at once"
     slow.stage.reactor.resume()

@@ -7,8 +7,11 @@ import pytest
 from aerobee.broker.grpc.translation.handles import Handle
 from aerobee.broker.grpc.translation.kept_handles import (
     FAILURES_MAX,
+    LOOK_STEP,
     RENEWALS_MS,
     RENEWED_FOR_MS,
+    Holder,
+    KeptHandle,
     KeptHandles,
 )
 from aerobee.broker.grpc.translation.refusal import RpcRefused
@@ -17,69 +20,188 @@ from aerobee.broker.pop.pop_records import Receipt
 POPPED_MS = 1_000_000
 FIRST = Handle(Receipt(10, POPPED_MS, 60_000, 3, "0", "broker-a", 2, 12), 4_711)
 SECOND = FIRST.hidden_again(POPPED_MS + 50_000, 60_000, 3)
+SHOP = Holder("client", "shop", frozenset({"shop"}), b"")
+PLACE = (SHOP.client, "g", "t")
 
 
 def handles() -> KeptHandles:
     kept = KeptHandles()
-    kept.keep("client", "g", "t", FIRST, renewed=True)
+    kept.keep(SHOP, "g", "t", FIRST, renewed=True)
     return kept
 
 
+def due(kept: KeptHandles, now_ms: int) -> list[KeptHandle]:
+    return [one for one in kept.due(now_ms) if one is not None]
+
+
+def left(kept: KeptHandles) -> list[KeptHandle]:
+    return [one for one in kept.left() if one is not None]
+
+
 def test_a_handle_that_is_not_kept_is_the_one_that_came() -> None:
-    assert KeptHandles().current("g", FIRST.text(), POPPED_MS) == FIRST
+    assert KeptHandles().current(*PLACE, FIRST.text(), POPPED_MS) == FIRST
 
 
 def test_after_a_change_the_first_handle_stands_for_the_newest() -> None:
     kept = handles()
-    one = kept.find("g", FIRST.text())
+    one = kept.find(*PLACE, FIRST.text())
     assert one is not None
     one.became(SECOND)
-    assert kept.current("g", FIRST.text(), SECOND.visible_ms) == SECOND
-    assert kept.current("other", FIRST.text(), POPPED_MS) == FIRST
+    assert kept.current(*PLACE, FIRST.text(), SECOND.visible_ms) == SECOND
     with pytest.raises(RpcRefused, match="expired"):
-        kept.current("g", FIRST.text(), SECOND.visible_ms + 1)
-    kept.drop("g", FIRST.text())
+        kept.current(*PLACE, FIRST.text(), SECOND.visible_ms + 1)
+    kept.drop(*PLACE, FIRST.text())
     assert len(kept) == 0
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        (("other", "shop"), "g", "t"),
+        (("client", "thief"), "g", "t"),
+        (SHOP.client, "other", "t"),
+        (SHOP.client, "g", "other"),
+    ],
+)
+def test_it_stands_for_it_with_its_client_account_group_and_topic_alone(
+    place: tuple[tuple[str, str], str, str],
+) -> None:
+    kept = handles()
+    one = kept.find(*PLACE, FIRST.text())
+    assert one is not None
+    one.became(SECOND)
+    assert kept.current(*place, FIRST.text(), POPPED_MS) == FIRST
+    kept.drop(*place, FIRST.text())
+    assert kept.find(*PLACE, FIRST.text()) is one
 
 
 def test_a_message_is_hidden_again_shortly_before_it_would_be_visible() -> None:
     kept = handles()
-    kept.keep("client", "g", "t", FIRST._replace(physical_offset=1), renewed=False)
-    assert not list(kept.due(POPPED_MS + 49_999))
-    (due,) = kept.due(POPPED_MS + 50_000)
-    assert due.first == FIRST
-    assert due.next_ms(POPPED_MS) == RENEWALS_MS[0]
+    kept.keep(SHOP, "g", "t", FIRST._replace(physical_offset=1), renewed=False)
+    assert not due(kept, POPPED_MS + 49_999)
+    (one,) = due(kept, POPPED_MS + 50_000)
+    assert one.first == FIRST
+    assert one.next_ms(POPPED_MS) == RENEWALS_MS[0]
     for _ in range(20):
-        due.became(SECOND)
-    assert due.next_ms(POPPED_MS) == RENEWALS_MS[-1]
+        one.became(SECOND)
+    assert one.next_ms(POPPED_MS) == RENEWALS_MS[-1]
+
+
+def test_a_message_is_due_again_and_again_until_it_is_hidden() -> None:
+    kept = handles()
+    (one,) = due(kept, POPPED_MS + 50_000)
+    assert due(kept, POPPED_MS + 55_000) == [one]
+    one.became(SECOND)
+    assert not due(kept, POPPED_MS + 60_000)
+    assert due(kept, SECOND.visible_ms - 1) == [one]
+
+
+def test_a_message_that_is_acknowledged_between_two_steps_is_not_hidden_again() -> None:
+    kept = handles()
+    kept.keep(SHOP, "g", "t", FIRST._replace(physical_offset=1), renewed=True)
+    steps = kept.due(POPPED_MS + 50_000)
+    one = next(steps)
+    assert one is not None
+    other = FIRST._replace(physical_offset=1) if one.first == FIRST else FIRST
+    kept.drop(*PLACE, other.text())
+    assert not any(steps)
 
 
 def test_what_is_over_is_dropped() -> None:
     kept = handles()
-    assert not list(kept.due(FIRST.visible_ms + 1))
+    assert not due(kept, FIRST.visible_ms + 1)
     assert len(kept) == 0
 
 
 def test_renewals_end_after_hours_and_after_failures() -> None:
     kept = handles()
-    (due,) = kept.due(POPPED_MS + 50_000)
-    assert due.next_ms(POPPED_MS + RENEWED_FOR_MS + 1) is None
-    due.failures = FAILURES_MAX
-    assert due.next_ms(POPPED_MS) is None
-    due.became(SECOND)
-    assert due.next_ms(POPPED_MS) is not None
+    (one,) = due(kept, POPPED_MS + 50_000)
+    assert one.next_ms(POPPED_MS + RENEWED_FOR_MS + 1) is None
+    one.failures = FAILURES_MAX
+    assert one.next_ms(POPPED_MS) is None
+    one.became(SECOND)
+    assert one.next_ms(POPPED_MS) is not None
 
 
-def test_there_is_a_limit_and_everything_kept_can_be_forgotten() -> None:
-    kept = KeptHandles(most=1)
-    assert kept.keep("client", "g", "t", FIRST, renewed=True) is not None
-    assert kept.keep("client", "g", "t", SECOND, renewed=True) is None
-    assert [one.first for one in kept.of_client("client")] == [FIRST]
+def test_there_is_a_limit_for_all_and_for_a_client() -> None:
+    kept = KeptHandles(most=2, most_of_client=1)
+    assert kept.keep(SHOP, "g", "t", FIRST, renewed=True) is not None
+    assert kept.keep(SHOP, "g", "t", SECOND, renewed=True) is None
+    assert [one.first for one in kept.of_client(SHOP.client)] == [FIRST]
+    assert kept.keep(SHOP, "g", "u", SECOND, renewed=True) is not None
+    assert kept.keep(SHOP._replace(client_id="2"), "g", "t", FIRST, renewed=True) is None
+    assert len(kept) == 2
+
+
+def test_the_messages_of_a_client_that_is_gone_are_to_be_visible_again() -> None:
+    kept = handles()
+    kept.keep(SHOP, "g", "t", SECOND, renewed=False)
+    other = SHOP._replace(access_key="thief")
+    kept.keep(other, "g", "t", FIRST, renewed=True)
+    kept.client_gone(SHOP.client)
+    assert kept.find(*PLACE, FIRST.text()) is None
+    assert [one.holder for one in left(kept)] == [SHOP]
+    assert not left(kept)
+    assert [one.holder for one in kept.of_client(other.client)] == [other]
+    assert len(kept) == 1
+
+
+@pytest.mark.parametrize("deleted", ["group", "topic"])
+def test_of_a_deleted_group_or_topic_nothing_is_kept_and_nothing_hidden(deleted: str) -> None:
+    def forget(kept: KeptHandles) -> None:
+        if deleted == "group":
+            kept.delete_group("g")
+        else:
+            kept.delete_topic("t")
+
+    kept = handles()
     kept.delete_topic("other")
     kept.delete_group("other")
-    assert len(kept) == 1
+    steps = kept.due(POPPED_MS + 50_000)
+    assert kept.find(*PLACE, FIRST.text()) is not None
+    forget(kept)
+    assert kept.find(*PLACE, FIRST.text()) is None
+    assert not any(steps)
+    assert (left(kept), len(kept)) == ([], 0)
+    kept = handles()
+    kept.client_gone(SHOP.client)
+    forget(kept)
+    assert (left(kept), len(kept)) == ([], 0)
+
+
+def test_no_step_looks_at_many_of_100_000_handles(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = KeptHandles()
+    for number in range(100_000):
+        holder = SHOP._replace(client_id=f"c{number % 50}")
+        handle = FIRST._replace(physical_offset=number)
+        if number >= 50:
+            later = handle.receipt._replace(pop_time=POPPED_MS + 60_000)
+            handle = handle._replace(receipt=later)
+        assert kept.keep(holder, "g", "t", handle, renewed=True)
+    looks = 0
+
+    def visible_ms(handle: Handle) -> int:
+        nonlocal looks
+        looks += 1
+        return handle.receipt.pop_time + handle.receipt.invisible_time
+
+    monkeypatch.setattr(Handle, "visible_ms", property(visible_ms))
+    most = found = 0
+    steps = kept.due(POPPED_MS + 50_000)
+    for one in steps:
+        most, looks = max(most, looks), 0
+        found += one is not None
+    assert found == 50
+    assert most <= 2 * LOOK_STEP
+    assert not due(kept, POPPED_MS)
+    assert looks == 0, "nothing is due, and nothing is looked at"
+    kept.client_gone(("c7", "shop"))
+    steps = kept.left()
+    assert next(steps) is not None
+    assert len(kept) == 99_999
     kept.delete_topic("t")
-    assert len(kept) == 0
-    kept.keep("client", "g", "t", FIRST, renewed=True)
-    kept.delete_group("g")
+    before = len(kept)
+    for _ in steps:
+        assert before - len(kept) <= LOOK_STEP
+        before = len(kept)
     assert len(kept) == 0

@@ -1,0 +1,154 @@
+"""What becomes of received messages, and with whose rights."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee import Credentials
+from aerobee.blocking import AdminClient
+from aerobee.remoting.grpc.enums import Code
+from aerobee.remoting.grpc.messages import (
+    AckMessageEntry,
+    FilterExpression,
+    Message,
+    MessageQueue,
+    Resource,
+    SystemProperties,
+)
+from aerobee.testing import TestBroker
+from aerobee.testing import broker as running_broker
+from tests.kit.grpc_client import GrpcClient
+from tests.kit.ports import HOST, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.service, pytest.mark.usefixtures("logged")]
+
+SECRET = "a-long-secret"
+DATE = "20261122T035000Z"
+TOPIC, GROUP = Resource(name="orders"), Resource(name="shoppers")
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def broker(port: int) -> Iterator[TestBroker]:
+    settings = {
+        "authenticationEnabled": True,
+        "authorizationEnabled": True,
+        "initAuthenticationUser": json.dumps({"username": "the-admin", "password": SECRET}),
+        "grpcPort": port,
+    }
+    with running_broker(settings=settings, virtual_time=True) as running:
+        with admin_of(running) as admin:
+            admin.create_topic("orders", queues=1)
+            for user in ("shop", "thief"):
+                admin.create_user(user, SECRET)
+                admin.grant(user, "Group:shoppers", ["Sub"])
+            admin.grant("shop", "Topic:orders", ["Pub", "Sub"])
+        yield running
+
+
+def admin_of(broker: TestBroker) -> AdminClient:
+    return AdminClient(broker.namesrv, credentials=Credentials("the-admin", SECRET))
+
+
+def client(port: int, user: str, client_id: str = "") -> GrpcClient:
+    signature = hmac.digest(SECRET.encode(), DATE.encode(), "sha1").hex()
+    signed = (
+        f"MQv2-HMAC-SHA1 Credential={user}, SignedHeaders=x-mq-date-time, Signature={signature}"
+    )
+    return GrpcClient(
+        f"{HOST}:{port}", client_id or user, **{"x-mq-date-time": DATE, "authorization": signed}
+    )
+
+
+def send(client: GrpcClient, count: int = 1) -> None:
+    for number in range(count):
+        system = SystemProperties(message_id=f"id-{number}")
+        message = Message(topic=TOPIC, system_properties=system, body=b"x")
+        assert client.call("SendMessage", messages=[message]).status.code == Code.OK
+
+
+def receive(client: GrpcClient, *, hidden_s: int = 0) -> list[Any]:
+    """The messages that are there; without a time they are hidden again and again."""
+    hidden = {"invisible_duration": {"seconds": hidden_s}} if hidden_s else {"auto_renew": True}
+    status, *answers = client.call(
+        "ReceiveMessage",
+        group=GROUP,
+        message_queue=MessageQueue(topic=TOPIC),
+        filter_expression=FilterExpression(expression="*"),
+        batch_size=32,
+        long_polling_timeout={"seconds": 5},
+        **hidden,
+    )
+    assert status.status.code in (Code.OK, Code.MESSAGE_NOT_FOUND), status
+    return [answer.message for answer in answers if answer.HasField("message")]
+
+
+def ack(client: GrpcClient, *handles: str, topic: Any = TOPIC) -> Any:
+    entries = [AckMessageEntry(message_id="id", receipt_handle=handle) for handle in handles]
+    return client.call("AckMessage", group=GROUP, topic=topic, entries=entries)
+
+
+def test_a_message_is_hidden_again_for_as_long_as_its_account_may(
+    broker: TestBroker, port: int
+) -> None:
+    with client(port, "shop") as shop, client(port, "the-admin") as other:
+        send(shop)
+        assert len(receive(shop)) == 1
+        broker.advance(75)
+        assert receive(other, hidden_s=30) == []
+        with admin_of(broker) as admin:
+            admin.revoke("shop", "Topic:orders")
+        broker.advance(200)
+        (again,) = receive(other, hidden_s=30)
+        assert again.system_properties.delivery_attempt == 2
+
+
+def test_a_handle_stands_for_its_message_with_its_own_client_and_account_alone(
+    broker: TestBroker, port: int
+) -> None:
+    """Neither ends it that another topic is named, nor that another account has the client id."""
+    with (
+        client(port, "shop") as shop,
+        client(port, "thief", "shop") as thief,
+        client(port, "the-admin") as other,
+    ):
+        send(shop)
+        (message,) = receive(shop)
+        handle = message.system_properties.receipt_handle
+        with admin_of(broker) as admin:
+            admin.create_topic("thefts", queues=1)
+            admin.grant("thief", "Topic:thefts", ["Sub"])
+        assert ack(thief, handle).status.code == Code.FORBIDDEN
+        ack(thief, handle, topic=Resource(name="thefts"))
+        broker.advance(75)
+        assert receive(other, hidden_s=30) == []
+        assert ack(shop, handle).status.code == Code.OK
+        broker.advance(200)
+        assert receive(other, hidden_s=30) == []
+
+
+def test_many_entries_are_acknowledged_each_by_itself(broker: TestBroker, port: int) -> None:
+    with client(port, "shop") as shop, client(port, "the-admin") as other:
+        send(shop, 40)
+        received: list[str] = []
+        while len(received) < 40:
+            received += [one.system_properties.receipt_handle for one in receive(shop)]
+        handles = [*received[:20], *["no handle"] * 984, *received[20:]]
+        answer = ack(shop, *handles)
+        assert answer.status.code == Code.MULTIPLE_RESULTS
+        assert [entry.receipt_handle for entry in answer.entries] == handles
+        codes = [entry.status.code for entry in answer.entries]
+        assert codes == [Code.OK] * 20 + [Code.INVALID_RECEIPT_HANDLE] * 984 + [Code.OK] * 20
+        broker.advance(75)
+        assert receive(other, hidden_s=30) == []
