@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.bodies import FORMAT_HELP, described_message, message_writer, plain
-from aerobee.cli.border import DONE, FAILED
+from aerobee.cli.border import DONE, FAILED, complain
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import CLI_GROUP, Connection, connection_options, tell_outages
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import Output, echo, escaped_bytes, local_time, output_options
+from aerobee.cli.surroundings import body_room
 from aerobee.cli.times import time_of
 from aerobee.whole_number import whole_number
 
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 
     from aerobee.blocking import AdminClient
     from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
 
 FOUND_MAX = 10_000
+READ_AT_ONCE = 4
+"""Messages that are read together for a program, which has room for the bodies of few."""
 format_option = click.option(
     "--format", "style", default="line", show_default=True, help=FORMAT_HELP
 )
@@ -117,14 +121,24 @@ def find(
         raise click.UsageError("give one of --key and --tag")
     begin = None if since is None else time_of(since, "--since")
     end = None if until is None else time_of(until, "--until")
+    room = body_room()
     with connection.admin() as admin:
         if key is not None:
-            messages = admin.query_messages(topic, key, max_messages=most, begin=begin, end=end)
+            messages = admin.query_messages(
+                topic, key, max_messages=most, begin=begin, end=end, max_bytes=room
+            )
         else:
             messages = admin.find_messages(
-                topic, begin=begin, end=end, tag=tag or "*", max_messages=most
+                topic, begin=begin, end=end, tag=tag or "*", max_messages=most, max_bytes=room
             )
+    if room is not None and len(messages) < most and 2 * bytes_of(messages) > room:
+        complain(f"the bodies of {len(messages)} messages are large: there may be more messages")
     show(messages, style, output)
+
+
+def bytes_of(messages: Iterable[ReceivedMessage]) -> int:
+    """The size of all bodies together."""
+    return sum(len(message.body) for message in messages)
 
 
 def show(messages: Iterable[ReceivedMessage], style: str, output: Output) -> None:
@@ -169,8 +183,7 @@ def tail(
             start = max(bound.first, bound.end - count)
             most = min(count, bound.end - start)
             if most:
-                messages += admin.read_messages(bound.queue, start, max_messages=most)
-                messages.sort(key=lambda message: (message.stored_at, message.commit_log_offset))
+                messages = newest_of(admin, bound.queue, start, most, messages)
                 # No more stay in memory than are printed, however many queues there are.
                 del messages[:-count]
     show(messages, style, output)
@@ -188,6 +201,31 @@ def tail(
                 write(following)
         except KeyboardInterrupt:
             pass
+
+
+def newest_of(
+    admin: AdminClient,
+    queue: MessageQueue,
+    start: int,
+    most: int,
+    messages: list[ReceivedMessage],
+) -> list[ReceivedMessage]:
+    """The given messages and so many of a queue from `start` on, by store time. A program gets the
+    newest whose bodies fit into its room.
+    """
+    room, left = body_room(), most
+    while left > 0:
+        at_once = left if room is None else min(left, READ_AT_ONCE)
+        following = admin.read_messages(queue, start, max_messages=at_once)
+        if not following:
+            break
+        messages = [*messages, *following]
+        messages.sort(key=lambda message: (message.stored_at, message.commit_log_offset))
+        while room is not None and len(messages) > 1 and bytes_of(messages) > room:
+            del messages[0]
+        left -= len(following)
+        start = following[-1].queue_offset + 1
+    return messages
 
 
 @message.command("consume")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 LATE_S: Final = 60.0
 """A group whose oldest message has waited for so long is a finding."""
+CLEANS: Final = "aerobee broker clean files"
+"""The command that makes room on a disk."""
 FINDINGS_MAX: Final = 200
 RANK: Final = {"error": 0, "warning": 1, "note": 2}
 NEARLY_FULL_PERCENT: Final = 85.0
@@ -68,11 +70,10 @@ def disk_findings(broker: str, percent: float | None, full_in_s: float | None) -
     """The findings about the disk of a broker. `full_in_s`: at this pace; None: not known."""
     if percent is None:
         return []
-    advice = "aerobee broker clean files"
     if percent >= NEARLY_FULL_PERCENT:
         text = f"the disk of broker {broker} is {percent:.0f} % full"
-        return [finding("warning", "disk_full", text, advice)]
+        return [finding("warning", "disk_full", text, CLEANS)]
     if percent >= FILLS_FROM_PERCENT and full_in_s is not None and full_in_s < FILLS_SOON_S:
         text = f"the disk of broker {broker} is full in {full_in_s / 3_600:.1f} h at this pace"
-        return [finding("note", "disk_fills", text, advice)]
+        return [finding("note", "disk_fills", text, CLEANS)]
     return []

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import trio
 
-from aerobee.broker.console.looks.findings import disk_findings, finding, findings_of, ranked
+from aerobee.broker.console.looks.findings import (
+    CLEANS,
+    disk_findings,
+    finding,
+    findings_of,
+    ranked,
+)
 from aerobee.broker.console.looks.snapshot import PERM_NAMES, Snapshot, counts_of
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, OWN_GROUPS
 from aerobee.broker.process.host import build
@@ -22,6 +28,7 @@ from aerobee.client.system_names import is_system_group
 from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.bodies.topic import MESSAGE_TYPE
 from aerobee.remoting.wire.version import describe
+from aerobee.store.flags import Flag
 from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.store.space.watermark import used_percent
 
@@ -356,7 +363,9 @@ class Pass:
         """The findings about the broker itself."""
         findings: list[Row] = []
         if overview["problem"]:
-            text, advice = f"sends are refused: {overview['problem']}", "aerobee cluster info"
+            text = f"sends are refused: {overview['problem']}"
+            is_full = self._core.store.flags.has(Flag.DISK_FULL)
+            advice = CLEANS if is_full else "aerobee cluster info"
             findings.append(finding("error", "refuses_sends", text, advice))
         state = self._sources.slave_state()
         if state not in ("", "following"):

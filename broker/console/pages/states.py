@@ -204,7 +204,8 @@ def _way_out(finding: Mapping[str, Any], on_group: str) -> dict[str, str]:
     if topic:
         return {"path": link("/topic", name=topic), "verb": "See the topic"}
     if any(
-        word in kind for word in ("broker", "disk", "space", "store", "flush", "slave", "replica")
+        word in kind
+        for word in ("broker", "disk", "space", "store", "flush", "slave", "replica", "refuses")
     ):
         return {"path": "/replication", "verb": "See the store"}
     return {"path": "", "verb": ""}

@@ -156,11 +156,11 @@ class Views:
             where = link("/message", id=query["id"], topic=query["topic"])
             return RedirectResponse(where, 303)
         rows: list[dict[str, Any]] | None = None
-        failure, most = "", 0
+        failure, most, notes = "", 0, ""
         if query["topic"]:
             most = _count(query["max"])
             try:
-                rows = await self._found(request, query, most)
+                rows, notes = await self._found(request, query, most)
             except Failure as error:
                 failure = self._frame.said(request, error)
         topics, _ = await self._console.rows(viewer, "topics")
@@ -175,17 +175,20 @@ class Views:
             rows=rows,
             failure=failure,
             scanned=_scanned(query, text),
-            more=_further(query, rows, most),
+            more=_further(query, rows, 0 if notes else most),
         )
 
-    async def _found(self, request: Request, query: Fields, most: int) -> list[dict[str, Any]]:
+    async def _found(
+        self, request: Request, query: Fields, most: int
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Messages, and why these may not be all. Raises: Failure."""
         given = {
             name: query[name] for name in ("topic", "key", "tag", "since", "until") if query[name]
         }
         outcome = await self._console.call(
             viewer_of(request), "message.find", {**given, "max": most}
         )
-        return self.message_rows(request, outcome.value)
+        return self.message_rows(request, outcome.value), " ".join(outcome.notes)
 
     def message_rows(
         self, request: Request, messages: Sequence[Mapping[str, Any]]

@@ -3,10 +3,22 @@
 import json
 import tracemalloc
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from aerobee.blocking import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from aerobee.blocking import (
+    AdminClient,
+    ConsumeFrom,
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from aerobee.broker.console.commands import run
+from aerobee.broker.console.looks.viewers import Outcome
+from aerobee.broker.console.operations import OPERATIONS
+from aerobee.cli.connection import Connection
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
 from tests.kit.waiting import eventually
@@ -105,3 +117,33 @@ def test_a_member_handles_one_message_once_more(call: Call, topic: str, broker: 
     assert (done.code, done.document["result"]) == (1, "CR_THROW_EXCEPTION")
     assert done.document["remark"] == "ValueError: not again"
     assert seen == [b"again"] * 3
+
+
+def test_the_bodies_of_one_answer_to_a_program_fit_into_its_room(
+    topic: str, broker: AnyBroker
+) -> None:
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.create_topic(topic, queues=2)
+    with Producer(broker.namesrv_address) as producer:
+        for number in range(40):
+            producer.send(Message(topic, b"x" * MIB, keys=("k",), tag=str(number)))
+    newest = [str(number) for number in range(40)]
+
+    def asked(name: str, **more: Any) -> Outcome:
+        connection = Connection(broker.namesrv_address)
+        return run(OPERATIONS[name], {"topic": topic, **more}, connection)
+
+    eventually(
+        lambda: asked("message.find", key="k").value, within_s=WITHIN_S, what="there is an index"
+    )
+    tracemalloc.start()
+    try:
+        found, tail = asked("message.find", max=64), asked("message.tail", count=40)
+        # Eight of 1 MiB as bodies, as records and as JSON; all of them were 40 times each.
+        assert tracemalloc.get_traced_memory()[1] < 48 * MIB
+    finally:
+        tracemalloc.stop()
+    assert [row["tag"] for row in found.value] == newest[:8]
+    assert "there may be more" in found.notes[0]
+    assert [row["tag"] for row in tail.value] == newest[-8:]
+    assert asked("message.find", max=4).notes == []

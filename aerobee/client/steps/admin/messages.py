@@ -5,6 +5,7 @@ Source: admin §3 (queryMsgById, queryMsgByKey, queryMsgByOffset, printMsg, quer
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ from aerobee.store.format.message_id import read_offset_id
 from aerobee.store.format.system_names import TOOLS_GROUP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from aerobee.client.message import ReceivedMessage
@@ -112,9 +114,11 @@ def query_messages(
     max_messages: int = 32,
     begin: datetime | None = None,
     end: datetime | None = None,
+    max_bytes: int | None = None,
 ) -> Steps[list[ReceivedMessage]]:
     """The newest messages with a key, oldest first, stored between `begin` and `end`.
 
+    `max_bytes`: of their bodies; the newest message is there in any case.
     Raises: RouteNotFoundError, ConfigurationError, BrokerError, TransportError.
     """
     if not key.strip():
@@ -127,7 +131,8 @@ def query_messages(
         begin_ms=0 if begin is None else epoch_ms(begin),
         end_ms=ALWAYS_MS if end is None else epoch_ms(end),
     )
-    return messages[-max_messages:]
+    newest = within(reversed(messages[-max_messages:]), max_bytes)
+    return newest[::-1]
 
 
 def look_up(
@@ -203,17 +208,23 @@ def read_messages(
     max_messages: int = 32,
     tag: str = "*",
     before: datetime | None = None,
+    max_bytes: int | None = None,
 ) -> Steps[list[ReceivedMessage]]:
     """Messages of a queue from an offset on, stored before `before`; commits nothing.
 
+    `max_bytes`: of their bodies; the first message is there in any case.
     Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
     """
     collected: list[ReceivedMessage] = []
+    room = math.inf if max_bytes is None else max_bytes
     while len(collected) < max_messages:
         most = min(PULL_AT_ONCE, max_messages - len(collected))
         following, messages = yield from pulled(routes, queue, offset, most, tag)
         for message in messages:
             if before is not None and message.stored_at >= before:
+                return collected
+            room -= len(message.body)
+            if room < 0 and collected:
                 return collected
             collected.append(message)
         if following is None or following <= offset:
@@ -230,9 +241,11 @@ def find_messages(
     end: datetime | None = None,
     tag: str = "*",
     max_messages: int = 32,
+    max_bytes: int | None = None,
 ) -> Steps[list[ReceivedMessage]]:
     """The first messages of a topic stored from `begin` on and before `end`, by store time.
 
+    `max_bytes`: of their bodies; the first message is there in any case.
     Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
     """
     route = yield from routes.fetch_route(topic, routes.config.request_timeout)
@@ -242,11 +255,31 @@ def find_messages(
         at = offsets.lowest(queue) if begin is None else offsets.at_time(queue, begin)
         offset = yield from at
         of_queue = yield from read_messages(
-            routes, queue, offset, max_messages=max_messages, tag=tag, before=end
+            routes,
+            queue,
+            offset,
+            max_messages=max_messages,
+            tag=tag,
+            before=end,
+            max_bytes=max_bytes,
         )
         # No more of them stay in memory than are wanted, however many queues there are.
         messages = sorted([*messages, *of_queue], key=log_order)[:max_messages]
+        messages = within(messages, max_bytes)
     return messages
+
+
+def within(messages: Iterable[ReceivedMessage], max_bytes: int | None) -> list[ReceivedMessage]:
+    """The first messages whose bodies have no more bytes together, one in any case."""
+    if max_bytes is None:
+        return list(messages)
+    kept: list[ReceivedMessage] = []
+    for message in messages:
+        max_bytes -= len(message.body)
+        if max_bytes < 0 and kept:
+            break
+        kept.append(message)
+    return kept
 
 
 def pulled(

@@ -68,6 +68,7 @@ def test_a_finding_leads_to_where_it_is_mended() -> None:
     assert path(kind="paused", group="g") == "/group/resume?name=g"
     assert path(kind="late", group="a&b") == "/group?name=a%26b"
     assert path(kind="slave_behind") == "/replication"
+    assert path(kind="refuses_sends") == "/replication"
     assert path(kind="other") == ""
 
 
