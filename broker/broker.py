@@ -112,13 +112,13 @@ class Broker:
         self.failover = self._made_failover()
         pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
         limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)
-        figures, told, delays = self.replication, self.replication.told, self.delay.offsets
+        figures, text, delays = self.replication, self.replication.told, self.delay.offsets
         self.metrics = add(
             MetricsFeature(core, topics, consumers, halves, limits, timers=wheel, copies=figures)
         )
         self.admin = add(
             AdminFeature(
-                core, self.topics, consumers, self.metrics, delays=delays, timers=wheel, copies=told
+                core, self.topics, consumers, self.metrics, delays=delays, timers=wheel, copies=text
             )
         )
         self.console = add(ConsoleFeature(core, topics, consumers, self.metrics))

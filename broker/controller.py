@@ -220,9 +220,11 @@ class BrokerController(Server):
                 boss.listen_on(listener.sock, self.config.remoting.server_socket_backlog)
             await listening.start(core.rounds.reactor.run, listeners)
             self.serving = True
-            told = self._ready(recovery)
-            log.info("broker.started", broker=told.brokers[0], namesrv=told.namesrv, data=told.data)
-            ready(told)
+            report = self._ready(recovery)
+            log.info(
+                "broker.started", broker=report.brokers[0], namesrv=report.namesrv, data=report.data
+            )
+            ready(report)
             self.ready_told.set()
             services.start_soon(self._leave_slowly)
             await self.stop_wanted.wait()

@@ -52,7 +52,7 @@ async def numbered(config: BrokerConfig, disk: Disk, clock: Clock) -> BrokerConf
     connect_s = remoting.connect_timeout_ms / 1000
     connect = partial(connected, connect_timeout_s=connect_s, link=link)
     links = ControllerLinks(*controllers_of(config), connect)
-    told = False
+    complained = False
     async with trio.open_nursery() as nursery:
         await nursery.start(links.run)
         while True:
@@ -60,9 +60,9 @@ async def numbered(config: BrokerConfig, disk: Disk, clock: Clock) -> BrokerConf
                 number = await identify(disk, root, links, member, clock)
                 break
             except (DeciderSilent, DeciderMisused) as error:
-                if not told:
+                if not complained:
                     log.warning("failover.no_number", reason=str(error))
-                told = True
+                complained = True
                 await trio.sleep(AGAIN_S)
         nursery.cancel_scope.cancel()
     log.info("failover.number", broker_id=number)

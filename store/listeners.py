@@ -49,7 +49,7 @@ def _to_each(listeners: tuple[Callable[P, object], ...]) -> Callable[P, bool]:
     """One listener that tells all of them."""
 
     def tell(*args: P.args, **kwargs: P.kwargs) -> bool:
-        told = [listener(*args, **kwargs) for listener in listeners]
-        return all(told)
+        results = [listener(*args, **kwargs) for listener in listeners]
+        return all(results)
 
     return tell

@@ -17,7 +17,7 @@ PARTICIPLE: Final = re.compile(
     r"|Told|Said|Built|Kept)"
 )
 """A class of one such word. With a subject before it the name of an error says what is true now."""
-PALE: Final = frozenset({"found", "one", "said", "asked"})
+PALE: Final = frozenset({"asked", "found", "given", "had", "one", "said", "taken", "told"})
 """They say how a local got its value, not what it holds: `record`, not `found`."""
 NOUNS: Final = {"Token", "Need", "Seed", "Speed", "Feed", "Shed"}
 

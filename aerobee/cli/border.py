@@ -75,10 +75,10 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
             sys.stdout.flush()
     except click.ClickException as error:
         if isinstance(error, click.UsageError):
-            told = io.StringIO()
-            error.show(told)
+            output = io.StringIO()
+            error.show(output)
             with suppress(OSError):
-                echo(told.getvalue(), err=True, nl=False)
+                echo(output.getvalue(), err=True, nl=False)
         else:
             complain(escaped(error.format_message()))
         return WRONG_USAGE if isinstance(error, click.UsageError) else FAILED

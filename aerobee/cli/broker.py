@@ -146,7 +146,7 @@ def run(
     from aerobee.cli.config import or_problems
 
     shadow = () if shadow_of is None else shadow_settings(shadow_of)
-    given = (
+    settings = (
         *shadow,
         *overrides,
         *(("ephemeral=true",) if ephemeral else ()),
@@ -157,7 +157,7 @@ def run(
         return load_config(
             file,
             environ=environ,
-            overrides=given,
+            overrides=settings,
             namesrv=namesrv,
             data=data.absolute() if data else None,
             cpu_count=host.cpu_count(),

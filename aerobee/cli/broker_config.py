@@ -44,8 +44,8 @@ def get(
     rows: list[dict[str, str]] = []
     with connection.admin() as admin:
         for name in named(admin, broker, every=every):
-            told = {"broker": name} if every and name else {}
-            rows += ({**told, **row} for row in settings_of(admin, name, names))
+            place = {"broker": name} if every and name else {}
+            rows += ({**place, **row} for row in settings_of(admin, name, names))
     output.rows(rows)
 
 
@@ -120,10 +120,10 @@ def log_level(
             if level is not None:
                 admin.update_broker_config({"logLevel": level.upper()}, name)
             now = admin.broker_config(name)["logLevel"].lower()
-            told = {"broker": name} if every and name else {}
+            place = {"broker": name} if every and name else {}
             if output.for_programs:
-                output.record({**told, "level": now})
-            output.say(f"{name} {now}" if told else now)
+                output.record({**place, "level": now})
+            output.say(f"{name} {now}" if place else now)
 
 
 def split(text: str) -> tuple[str, str]:

@@ -49,8 +49,8 @@ def asked(ctx: click.Context, names: Callable[[AdminClient], list[str]]) -> list
     from aerobee.errors import AerobeeError
 
     try:
-        given = (ctx.params.get(name) for name in ("namesrv", "context", "namespace"))
-        connection = chosen(*given)
+        parameters = (ctx.params.get(name) for name in ("namesrv", "context", "namespace"))
+        connection = chosen(*parameters)
         with connection.admin(connect_timeout=WITHIN_S, request_timeout=WITHIN_S) as admin:
             return names(admin)
     except AerobeeError:

@@ -117,9 +117,9 @@ def chosen(namesrv: str | None, context: str | None, namespace: str | None = Non
 
 def known(namesrv: str | None, context: str | None) -> Connection:
     """The connection of a context or of the environment."""
-    given = {name: os.environ.get(f"AEROBEE_{name.upper()}", "") for name in PROFILE[1:]}
+    profile = {name: os.environ.get(f"AEROBEE_{name.upper()}", "") for name in PROFILE[1:]}
     if namesrv is not None:
-        return Connection(namesrv, given)
+        return Connection(namesrv, profile)
     name = context or os.environ.get("AEROBEE_CONTEXT")
     if name:
         return Contexts.load().connection(name)
@@ -127,7 +127,7 @@ def known(namesrv: str | None, context: str | None) -> Connection:
         contexts = Contexts.load()
         if contexts.current:
             return contexts.connection(contexts.current)
-    return Connection(None, given)
+    return Connection(None, profile)
 
 
 class Outages(logging.Handler):

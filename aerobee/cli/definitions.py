@@ -228,8 +228,8 @@ def make(admin: AdminClient, change: Change, secrets: Mapping[str, str]) -> None
             if not settings.get("enabled", True):
                 admin.change_user(name, enabled=False, broker=broker)
             return
-        given = {flags[key]: value for key, value in change.after.items()}
-        admin.change_user(name, broker=broker, **given)
+        options = {flags[key]: value for key, value in change.after.items()}
+        admin.change_user(name, broker=broker, **options)
     else:
         for place, entry in change.after.items():
             if (change.before or {}).get(place) != entry:

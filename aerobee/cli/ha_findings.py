@@ -365,12 +365,12 @@ def behind(group: GroupLook, master: Look, look: Look, replica: ReplicaInfo) -> 
         lag += f", and had everything {replica.lag_s:.0f} s ago"
     if not group.seconds:
         return found_to_be("behind", look, lag=lag)
-    written, taken = (member.grown / group.seconds for member in (master, look))
-    rates = f"the master writes {written / 1e6:.1f} MB/s, and it takes {taken / 1e6:.1f} MB/s"
-    if taken > written:
-        seconds = replica.lag / (taken - written)
+    written, copied = (member.grown / group.seconds for member in (master, look))
+    rates = f"the master writes {written / 1e6:.1f} MB/s, and it takes {copied / 1e6:.1f} MB/s"
+    if copied > written:
+        seconds = replica.lag / (copied - written)
         return found_to_be("catches_up", look, lag=lag, rates=rates, seconds=seconds)
-    return found_to_be("falls_behind" if taken else "gets_nothing", look, lag=lag, rates=rates)
+    return found_to_be("falls_behind" if copied else "gets_nothing", look, lag=lag, rates=rates)
 
 
 # ── Settings ──
@@ -463,8 +463,8 @@ def admits(peers: str, host: str) -> bool:
 def free_bytes(stats: Mapping[str, str]) -> int | None:
     """The free space that a broker tells with a unit; None where it does not."""
     capacity = stats.get("commitLogDirCapacity", "")
-    told = None if capacity.startswith(NO_SPACE_KNOWN) else FREE.search(capacity)
-    return None if told is None else int(float(told[1]) * 1_024 ** UNITS[told[2]])
+    match = None if capacity.startswith(NO_SPACE_KNOWN) else FREE.search(capacity)
+    return None if match is None else int(float(match[1]) * 1_024 ** UNITS[match[2]])
 
 
 def number(text: str) -> float | None:

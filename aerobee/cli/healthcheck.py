@@ -46,9 +46,9 @@ def healthcheck(probe: str, probes: Probes, timeout_ms: int, as_json: bool) -> N
         echo(str(error), err=True)
         sys.exit(EXIT_UNREACHABLE)
     wrong = _wrong(body)
-    told = f"{probe} of {probes}: {'; '.join(map(escaped, wrong)) or 'ok'}"
-    told += "".join(f"; noted: {escaped(text)}" for text in _noted(body))
-    echo(json_text(body) if as_json else told)
+    line = f"{probe} of {probes}: {'; '.join(map(escaped, wrong)) or 'ok'}"
+    line += "".join(f"; noted: {escaped(text)}" for text in _noted(body))
+    echo(json_text(body) if as_json else line)
     sys.exit(EXIT_FAILING if wrong or status != HTTPStatus.OK else 0)
 
 

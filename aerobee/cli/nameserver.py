@@ -67,13 +67,17 @@ def run(
     from aerobee.broker.process import host
     from aerobee.cli.config import or_problems
 
-    given = (*overrides, *log_setting(log_level), *([] if port is None else [f"listenPort={port}"]))
+    settings = (
+        *overrides,
+        *log_setting(log_level),
+        *([] if port is None else [f"listenPort={port}"]),
+    )
 
     def read() -> BrokerConfig:
         return load_namesrv_config(
             file,
             environ=environ,
-            overrides=given,
+            overrides=settings,
             data=data.absolute() if data else None,
             cpu_count=host.cpu_count(),
         )

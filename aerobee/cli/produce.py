@@ -66,7 +66,7 @@ def produce(
     batch: int,
     connection: Connection,
     output: Output,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Send BODY to TOPIC, or the lines of --file, or --count bodies of --size bytes.
 
@@ -81,7 +81,7 @@ def produce(
     if style == "json" and lines is None:
         raise click.UsageError("--format json is for --file")
     total = None if lines else count or 1
-    fields = message_fields(**given)
+    fields = message_fields(**options)
     if lines is None:
         messages = messages_from(topic, body, size, count or 1, fields)
     else:

@@ -169,7 +169,7 @@ def alter(
 
     Example: aerobee topic alter Orders --max-rate 1000/s --max-bytes 10MiB/s
     """
-    if all(given is None for given in (queues, perm, kind, max_rate, max_bytes)):
+    if all(option is None for option in (queues, perm, kind, max_rate, max_bytes)):
         raise click.UsageError(
             "say what to change: --queues, --perm, --type, --max-rate or --max-bytes"
         )

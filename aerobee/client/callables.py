@@ -42,13 +42,13 @@ def check_result(what: str, result: object) -> None:
         raise TypeError(f"{what} returned a {type(result).__name__}, which nobody awaits")
 
 
-def call_in_thread(function: Callable[[Any], Any], given: object) -> Any:
+def call_in_thread(function: Callable[[Any], Any], argument: object) -> Any:
     """Call a user's function in a thread of the client, which must not end by `sys.exit` or such.
 
     Raises: RuntimeError for a BaseException that is no Exception, else what the function raises.
     """
     try:
-        return function(given)
+        return function(argument)
     except BaseException as error:
         if isinstance(error, Exception):
             raise

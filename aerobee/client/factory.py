@@ -31,14 +31,14 @@ def make_config(
     if unknown:
         raise ConfigurationError(f"unknown options: {', '.join(sorted(unknown))}")
     addresses = name_servers(namesrv)
-    given: dict[str, Any] = {**options}
-    name = given.pop("instance_name", None) or f"{os.getpid()}#{time.monotonic_ns()}"
+    settings: dict[str, Any] = {**options}
+    name = settings.pop("instance_name", None) or f"{os.getpid()}#{time.monotonic_ns()}"
     return ClientConfig(
         name_servers=addresses,
         client_id=f"{own_address(addresses[0])}@{name}",
         process_id=os.getpid(),
         lookup_tries=lookup_tries,
-        **given,
+        **settings,
     )
 
 

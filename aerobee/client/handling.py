@@ -136,12 +136,12 @@ class Events:
 
     def tell(self, before: frozenset[MessageQueue], after: frozenset[MessageQueue]) -> None:
         """Call them with the differences between the queues `before` and `after`."""
-        for told, changed in (
+        for callback, changed in (
             (self.on_revoked, before - after),
             (self.on_assigned, after - before),
         ):
-            if told is not None and changed:
-                call_safely(told, changed)
+            if callback is not None and changed:
+                call_safely(callback, changed)
 
 
 def call_safely(callback: Callable[[T], object], value: T) -> None:

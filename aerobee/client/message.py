@@ -180,7 +180,7 @@ def check_priority(message: Message, priority: int) -> None:
 
 def check_delay(message: Message, levels: int) -> None:
     """Check the delay of a message. Raises: ConfigurationError, TypeError."""
-    given = [
+    delays = [
         name
         for name, value in (
             ("delay_level", message.delay_level or None),
@@ -189,8 +189,8 @@ def check_delay(message: Message, levels: int) -> None:
         )
         if value is not None
     ]
-    if len(given) > 1:
-        raise ConfigurationError(f"a message has {' and '.join(given)}: give one of them")
+    if len(delays) > 1:
+        raise ConfigurationError(f"a message has {' and '.join(delays)}: give one of them")
     level = message.delay_level
     if not isinstance(level, int):
         raise TypeError(f"delay_level is an int, not {type(level).__name__}")
@@ -222,17 +222,17 @@ def timer_of(message: Message) -> tuple[str, int] | None:
     return "TIMER_DELAY_SEC", delay_ms // 1000
 
 
-def milliseconds(name: str, given: float | timedelta) -> int:
+def milliseconds(name: str, duration: float | timedelta) -> int:
     """A duration in ms, rounded up, so that no delivery is early.
 
     Raises: ConfigurationError, TypeError.
     """
-    if not isinstance(given, (int, float, timedelta)):
-        raise TypeError(f"{name} is seconds or a timedelta, not {type(given).__name__}")
+    if not isinstance(duration, (int, float, timedelta)):
+        raise TypeError(f"{name} is seconds or a timedelta, not {type(duration).__name__}")
     try:
-        delay = given if isinstance(given, timedelta) else timedelta(seconds=given)
+        delay = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
     except (OverflowError, ValueError):
-        raise ConfigurationError(f"{name} is {given} s: no duration") from None
+        raise ConfigurationError(f"{name} is {duration} s: no duration") from None
     if delay < timedelta(0):
         raise ConfigurationError(f"{name} is {delay.total_seconds():g} s: it begins at 0")
     return math.ceil(delay / MILLISECOND)

@@ -119,9 +119,8 @@ def _reader_of_cluster(raw: dict[str, str]) -> pa.RecordBatchReader:
     from aerobee.spark.brokers import cluster_of
     from aerobee.spark.options import read_options
     from aerobee.spark.rows.columns import chosen
-    from aerobee.spark.source.bounds import bounds
     from aerobee.spark.source.plan import ranges_of
-    from aerobee.spark.source.positions import queues_of
+    from aerobee.spark.source.positions import bounds, queues_of
     from aerobee.spark.source.task import record_batches
 
     options: ReadOptions = read_options(raw, stream=False)

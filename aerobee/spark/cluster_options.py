@@ -81,52 +81,52 @@ class ClusterOptions(Options, frozen=True, kw_only=True):
 
 def cluster_options(name_server: str) -> ClusterOptions:
     """The options for these name servers, with account, TLS and namespace of the environment."""
-    given: dict[str, Any] = {"name_servers": values.addresses("nameServer", name_server)}
-    fill_cluster(given)
-    return ClusterOptions(**given)
+    fields: dict[str, Any] = {"name_servers": values.addresses("nameServer", name_server)}
+    fill_cluster(fields)
+    return ClusterOptions(**fields)
 
 
-def fill_cluster(given: dict[str, Any]) -> None:
+def fill_cluster(fields: dict[str, Any]) -> None:
     """Fill missing options from the environment. Raises: ConfigurationError."""
-    if "name_servers" not in given:
+    if "name_servers" not in fields:
         listed = os.environ.get("NAMESRV_ADDR", "")
         if not listed.strip():
             raise ConfigurationError(
                 "option nameServer: give the name servers, as in "
                 '.option("nameServer", "host1:9876;host2:9876")'
             )
-        given["name_servers"] = values.addresses("NAMESRV_ADDR", listed)
-    _fill_account(given)
-    _fill_tls(given)
-    _fill_from_environment(given, NAMESPACE)
+        fields["name_servers"] = values.addresses("NAMESRV_ADDR", listed)
+    _fill_account(fields)
+    _fill_tls(fields)
+    _fill_from_environment(fields, NAMESPACE)
 
 
-def _fill_account(given: dict[str, Any]) -> None:
+def _fill_account(fields: dict[str, Any]) -> None:
     """Fill the account of the query from the environment. Raises: ConfigurationError."""
-    own = given.keys() & {*ACCOUNT, "credentials_file"}
+    own = fields.keys() & {*ACCOUNT, "credentials_file"}
     if not own:
-        _fill_from_environment(given, ACCOUNT)
+        _fill_from_environment(fields, ACCOUNT)
     if "credentials_file" in own and len(own) > 1:
         raise ConfigurationError("option credentialsFile: not together with the keys themselves")
-    if ("access_key" in given) != ("secret_key" in given):
+    if ("access_key" in fields) != ("secret_key" in fields):
         raise ConfigurationError("options accessKey, secretKey: one is given without the other")
 
 
-def _fill_tls(given: dict[str, Any]) -> None:
+def _fill_tls(fields: dict[str, Any]) -> None:
     """Fill missing TLS options from the environment. Raises: ConfigurationError."""
-    told = [declared.names[0] for declared in _cluster_options(TLS) if declared.field in given]
-    if given.get("tls", True):
-        _fill_from_environment(given, TLS)
-        given.setdefault("tls", not given.keys().isdisjoint(TLS))
-    elif len(told) > 1:
-        raise ConfigurationError(f"option tls: is false, but {told[1]} is given")
+    options = [declared.names[0] for declared in _cluster_options(TLS) if declared.field in fields]
+    if fields.get("tls", True):
+        _fill_from_environment(fields, TLS)
+        fields.setdefault("tls", not fields.keys().isdisjoint(TLS))
+    elif len(options) > 1:
+        raise ConfigurationError(f"option tls: is false, but {options[1]} is given")
 
 
-def _fill_from_environment(given: dict[str, Any], variables: Mapping[str, str]) -> None:
+def _fill_from_environment(fields: dict[str, Any], variables: Mapping[str, str]) -> None:
     for option in _cluster_options(variables):
         variable = variables[option.field]
-        if option.field not in given and (text := os.environ.get(variable)):
-            given[option.field] = values.value(variable, text, option.hint)
+        if option.field not in fields and (text := os.environ.get(variable)):
+            fields[option.field] = values.value(variable, text, option.hint)
 
 
 def _cluster_options(fields: Mapping[str, str]) -> list[values.OptionDeclaration]:

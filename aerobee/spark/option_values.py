@@ -121,7 +121,7 @@ def declared(cls: type[Options]) -> tuple[OptionDeclaration, ...]:
 def values_of(cls: type[Options], raw: Mapping[str, str]) -> dict[str, Any]:
     """Parse texts to the values of a class's fields. Raises: ConfigurationError."""
     known = {name.lower(): option for option in declared(cls) for name in option.names}
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     values: dict[str, str] = {}
     for key, written in raw.items():
         option = known.get(key.lower())
@@ -131,8 +131,8 @@ def values_of(cls: type[Options], raw: Mapping[str, str]) -> dict[str, Any]:
         name, *aliases = option.names
         if values.setdefault(name, written) != written:
             raise ConfigurationError(f"option {name}: given twice, also as {' or '.join(aliases)}")
-        given[option.field] = value(name, written, option.hint)
-    return given
+        fields[option.field] = value(name, written, option.hint)
+    return fields
 
 
 def _refuse(key: str, known: Mapping[str, OptionDeclaration]) -> None:
@@ -153,17 +153,17 @@ def _refuse(key: str, known: Mapping[str, OptionDeclaration]) -> None:
     raise ConfigurationError(f"option {key}: there is no such option here{hint}")
 
 
-def value(name: str, given: str, hint: Any) -> Any:
+def value(name: str, raw: str, hint: Any) -> Any:
     """Parse a text for a field of that type. Raises: ConfigurationError."""
     kind, *marks = _parts(hint)
     if read := next((mark for mark in marks if callable(mark)), None):
-        return read(name, given)
+        return read(name, raw)
     unit = next((UNITS[mark] for mark in marks if mark in (BYTES, SECONDS)), None)
     try:
-        return msgspec.convert(_plain(given.strip(), kind, unit), hint, strict=False)
+        return msgspec.convert(_plain(raw.strip(), kind, unit), hint, strict=False)
     except (ValueError, msgspec.ValidationError):
         bounds = next((mark for mark in marks if isinstance(mark, Meta)), Meta())
-        raise wrong(name, given, _wanted(kind, unit, bounds)) from None
+        raise wrong(name, raw, _wanted(kind, unit, bounds)) from None
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
@@ -205,86 +205,86 @@ def _wanted(kind: Any, unit: Mapping[str, float] | None, bounds: Meta) -> str:
     return f"a whole number, {bounds.ge} " + (f"to {bounds.le}" if bounds.le else "or more")
 
 
-def wrong(name: str, given: str, wanted: str) -> ConfigurationError:
+def wrong(name: str, raw: str, wanted: str) -> ConfigurationError:
     """The error for an option with an invalid text."""
-    return ConfigurationError(f"option {name}: {given[:200]!r} is not {wanted}")
+    return ConfigurationError(f"option {name}: {raw[:200]!r} is not {wanted}")
 
 
 # ── Parsers of special forms ──
 
 
-def text(name: str, given: str) -> str:
+def text(name: str, raw: str) -> str:
     """Any non-empty text."""
-    if not given.strip():
-        raise wrong(name, given, "a text of at least one character")
-    return given.strip()
+    if not raw.strip():
+        raise wrong(name, raw, "a text of at least one character")
+    return raw.strip()
 
 
-def secret(name: str, given: str) -> Secret:
+def secret(name: str, raw: str) -> Secret:
     """Any non-empty text, as a value that is not shown."""
-    return Secret(text(name, given))
+    return Secret(text(name, raw))
 
 
-def time_ms(name: str, given: str) -> int:
+def time_ms(name: str, raw: str) -> int:
     """Milliseconds since the epoch, from a number or an ISO-8601 time with a zone."""
-    word = given.strip()
+    word = raw.strip()
     if re.fullmatch(r"[0-9]{1,15}", word):
         return int(word)
     try:
         at = datetime.fromisoformat(word)
     except ValueError:
-        raise wrong(name, given, "milliseconds since the epoch or an ISO-8601 time") from None
+        raise wrong(name, raw, "milliseconds since the epoch or an ISO-8601 time") from None
     if at.tzinfo is None:
-        raise wrong(name, given, "a time with a zone; add Z for UTC, or an offset such as +08:00")
+        raise wrong(name, raw, "a time with a zone; add Z for UTC, or an offset such as +08:00")
     return max(0, int(at.timestamp() * 1000))
 
 
-def names(name: str, given: str) -> tuple[str, ...]:
+def names(name: str, raw: str) -> tuple[str, ...]:
     """Names separated by commas, without duplicates."""
-    words = tuple(dict.fromkeys(word.strip() for word in given.split(",") if word.strip()))
+    words = tuple(dict.fromkeys(word.strip() for word in raw.split(",") if word.strip()))
     if not words:
-        raise wrong(name, given, "a name or a comma list of names")
+        raise wrong(name, raw, "a name or a comma list of names")
     return words
 
 
-def brokers(name: str, given: str) -> tuple[str, ...] | int:
+def brokers(name: str, raw: str) -> tuple[str, ...] | int:
     """Names of brokers separated by commas, or how many."""
-    word = given.strip()
+    word = raw.strip()
     if not word.isascii() or not word.isdigit():
-        return names(name, given)
+        return names(name, raw)
     if not 1 <= int(word) <= BROKERS_MAX:
-        raise wrong(name, given, f"a number from 1 to {BROKERS_MAX}, or a comma list of names")
+        raise wrong(name, raw, f"a number from 1 to {BROKERS_MAX}, or a comma list of names")
     return int(word)
 
 
-def topics(name: str, given: str) -> tuple[str, ...]:
+def topics(name: str, raw: str) -> tuple[str, ...]:
     """Topics separated by commas."""
-    named = names(name, given)
+    named = names(name, raw)
     for topic in named:
         _check_name(name, "topic", topic, TOPIC_MAX)
     return named
 
 
-def topic(name: str, given: str) -> str:
+def topic(name: str, raw: str) -> str:
     """One topic."""
-    topic, *others = topics(name, given)
+    topic, *others = topics(name, raw)
     if others:
         raise ConfigurationError(f"option {name}: rows go to one topic; use the column for more")
     return topic
 
 
-def group(name: str, given: str) -> str:
+def group(name: str, raw: str) -> str:
     """The name of a consumer or producer group."""
-    _check_name(name, "group", given.strip(), GROUP_MAX)
-    return given.strip()
+    _check_name(name, "group", raw.strip(), GROUP_MAX)
+    return raw.strip()
 
 
-def namespace(name: str, given: str) -> str:
+def namespace(name: str, raw: str) -> str:
     """A namespace of 4.x clients."""
-    word = given.strip()
+    word = raw.strip()
     _check_name(name, "namespace", word, TOPIC_MAX)
     if "%" in word:
-        raise wrong(name, given, "a name without %, which ends it within the names of topics")
+        raise wrong(name, raw, "a name without %, which ends it within the names of topics")
     return word
 
 
@@ -295,31 +295,31 @@ def _check_name(option: str, kind: str, name: str, longest: int) -> None:
         raise ConfigurationError(f"option {option}: {error}") from None
 
 
-def addresses(name: str, given: str) -> tuple[str, ...]:
+def addresses(name: str, raw: str) -> tuple[str, ...]:
     """Addresses as `host:port`, several with `;` or `,`."""
     try:
-        return name_servers(text(name, given))
+        return name_servers(text(name, raw))
     except ConfigurationError as error:
         raise ConfigurationError(f"option {name}: {error}") from None
 
 
-def pattern(name: str, given: str) -> str:
+def pattern(name: str, raw: str) -> str:
     """A regular expression for whole topic names."""
     try:
-        re.compile(text(name, given))
+        re.compile(text(name, raw))
     except (re.error, OverflowError, RecursionError) as error:
-        raise wrong(name, given, f"a regular expression ({error})") from None
-    return given.strip()
+        raise wrong(name, raw, f"a regular expression ({error})") from None
+    return raw.strip()
 
 
-def assignment(name: str, given: str) -> tuple[Queue, ...]:
+def assignment(name: str, raw: str) -> tuple[Queue, ...]:
     """Queues of {"topic": {"broker": [0, 1]}}, sorted."""
     shape = 'an object such as {"orders": {"broker-a": [0, 1]}}'
     queues: set[Queue] = set()
-    for topic, brokers in _object(name, given, shape).items():
+    for topic, brokers in _object(name, raw, shape).items():
         _check_name(name, "topic", topic, TOPIC_MAX)
         if not isinstance(brokers, dict):
-            raise wrong(name, given, shape)
+            raise wrong(name, raw, shape)
         for broker, numbers in brokers.items():
             if not isinstance(numbers, list) or not all(map(_is_queue, numbers)):
                 raise ConfigurationError(
@@ -328,15 +328,15 @@ def assignment(name: str, given: str) -> tuple[Queue, ...]:
                 )
             queues |= {Queue(topic, broker, number) for number in numbers}
     if not queues:
-        raise wrong(name, given, shape)
+        raise wrong(name, raw, shape)
     return tuple(sorted(queues))
 
 
 def offsets(
-    name: str, given: str
+    name: str, raw: str
 ) -> EarliestPosition | LatestPosition | CommittedPosition | ExplicitPosition:
     """A position: earliest, latest, committed or JSON."""
-    word = given.strip()
+    word = raw.strip()
     match word.lower():
         case "earliest":
             return EarliestPosition()
@@ -346,7 +346,7 @@ def offsets(
             return CommittedPosition()
     if not word.startswith("{"):
         wanted = 'earliest, latest, committed or {"topic": {"broker": {"0": 23}}}'
-        raise wrong(name, given, wanted)
+        raise wrong(name, raw, wanted)
     words: dict[object, int] = {"earliest": EARLIEST, "latest": LATEST} | {
         mark: mark for mark in (EARLIEST, LATEST)
     }
@@ -361,31 +361,31 @@ def offsets(
     return ExplicitPosition(dict(sorted(by_queue.items())), by_topic)
 
 
-def times(name: str, given: str) -> TimePosition:
+def times(name: str, raw: str) -> TimePosition:
     """Times of {"topic": ms or ISO-8601} or, by queue, {"topic": {"broker": {"0": ms}}}."""
     shape = 'an object such as {"orders": 1700000000000} or {"orders": {"broker-a": {"0": 17}}}'
     by_topic: dict[str, int] = {}
     by_queue: dict[Queue, int] = {}
-    for topic, value in _object(name, given, shape).items():
+    for topic, value in _object(name, raw, shape).items():
         if isinstance(value, dict):
             nested = json.dumps({topic: value})
             by_queue |= from_json(nested, f"option {name}")
         elif isinstance(value, str) or _is_count(value):
             by_topic[topic] = time_ms(f"{name}, topic {topic}", str(value))
         else:
-            raise wrong(name, given, shape)
+            raise wrong(name, raw, shape)
     if not by_topic and not by_queue:
-        raise wrong(name, given, shape)
+        raise wrong(name, raw, shape)
     return TimePosition(topics=by_topic, queues=by_queue)
 
 
-def _object(name: str, given: str, shape: str) -> dict[str, Any]:
+def _object(name: str, raw: str, shape: str) -> dict[str, Any]:
     try:
-        table = json.loads(given, object_pairs_hook=_unique)
+        table = json.loads(raw, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise wrong(name, given, f"{shape} ({error})") from None
+        raise wrong(name, raw, f"{shape} ({error})") from None
     if not isinstance(table, dict):
-        raise wrong(name, given, shape)
+        raise wrong(name, raw, shape)
     return table
 
 

@@ -283,22 +283,21 @@ def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
 
     Raises: ConfigurationError that names the option.
     """
-    given = values_of(ReadOptions, raw)
-    if stream and (endings := [name for key, name in ENDINGS.items() if key in given]):
+    fields = values_of(ReadOptions, raw)
+    if stream and (endings := [name for key, name in ENDINGS.items() if key in fields]):
         raise ConfigurationError(f"option {endings[0]}: a stream has no end; use it with read")
-    subscriptions = [name for key, name in SUBSCRIPTIONS.items() if key in given]
+    subscriptions = [name for key, name in SUBSCRIPTIONS.items() if key in fields]
     if len(subscriptions) != 1:
-        told = f"not {' and '.join(subscriptions)} together" if subscriptions else "none is given"
-        raise ConfigurationError(
-            f"options: exactly one of {', '.join(SUBSCRIPTIONS.values())} says what to read; {told}"
-        )
-    fill_cluster(given)
-    group_given = "group" in given
-    given.setdefault("group", _made_up_group(given))
-    given.setdefault("commit_offsets", group_given)
+        reason = f"not {' and '.join(subscriptions)} together" if subscriptions else "none is given"
+        choices = ", ".join(SUBSCRIPTIONS.values())
+        raise ConfigurationError(f"options: exactly one of {choices} says what to read; {reason}")
+    fill_cluster(fields)
+    group_given = "group" in fields
+    fields.setdefault("group", _made_up_group(fields))
+    fields.setdefault("commit_offsets", group_given)
     default = LatestPosition() if stream else EarliestPosition()
     options = ReadOptions(
-        **given, group_given=group_given, starting=default, ending=LatestPosition()
+        **fields, group_given=group_given, starting=default, ending=LatestPosition()
     )
     options = structs.replace(options, starting=_starting(options, stream), ending=_ending(options))
     _check_times(options.starting, options.ending)
@@ -312,9 +311,9 @@ def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
 
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
     """Parse the options of a write. Raises: ConfigurationError that names the option."""
-    given = values_of(WriteOptions, raw)
-    fill_cluster(given)
-    options = WriteOptions(**given)
+    fields = values_of(WriteOptions, raw)
+    fill_cluster(fields)
+    options = WriteOptions(**fields)
     if options.dedupe == "fence" and options.sink_id is None:
         raise ConfigurationError("option dedupe: fence needs sinkId, a name for this sink")
     return options
@@ -322,30 +321,32 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
 
 def store_options(raw: Mapping[str, str]) -> StoreOptions:
     """Parse the options of a store directory. Raises: ConfigurationError that names the option."""
-    given = values_of(StoreOptions, raw)
-    if "path" not in given:
+    fields = values_of(StoreOptions, raw)
+    if "path" not in fields:
         raise ConfigurationError("option path: name the store directory, as in load(path)")
     for what, name in {"physical_offset": "PhysicalOffset", "timestamp": "Timestamp"}.items():
-        first, last = given.get(f"starting_{what}"), given.get(f"ending_{what}")
+        first, last = fields.get(f"starting_{what}"), fields.get(f"ending_{what}")
         if first is not None and last is not None and first > last:
             raise ConfigurationError(
                 f"options: starting{name} {first} lies after ending{name} {last}"
             )
-    return StoreOptions(**given)
+    return StoreOptions(**fields)
 
 
 def lag_options(raw: Mapping[str, str]) -> LagOptions:
     """Parse the options of a lag read. Raises: ConfigurationError that names the option."""
-    given = values_of(LagOptions, raw)
-    fill_cluster(given)
-    return LagOptions(**given)
+    fields = values_of(LagOptions, raw)
+    fill_cluster(fields)
+    return LagOptions(**fields)
 
 
-def _made_up_group(given: Mapping[str, Any]) -> str:
+def _made_up_group(fields: Mapping[str, Any]) -> str:
     """A default group: the same name for the same topics of the same cluster in every query."""
-    what = given.get("subscribe") or given.get("subscribe_pattern")
-    what = what or sorted({queue.topic for queue in given["assign"]})
-    about = f"{';'.join(given['name_servers'])} {what if isinstance(what, str) else ','.join(what)}"
+    what = fields.get("subscribe") or fields.get("subscribe_pattern")
+    what = what or sorted({queue.topic for queue in fields["assign"]})
+    about = (
+        f"{';'.join(fields['name_servers'])} {what if isinstance(what, str) else ','.join(what)}"
+    )
     return f"spark_{zlib.crc32(about.encode()):08x}"
 
 

@@ -23,9 +23,9 @@ def lag_of(progress: Any) -> dict[str, int]:
 
     Empty before the first batch, and with PySpark before 4.2, which does not query the ends.
     """
-    told = progress if isinstance(progress, dict) else json.loads(progress.json)
+    document = progress if isinstance(progress, dict) else json.loads(progress.json)
     backlog: dict[str, int] = {}
-    for source in told.get("sources", ()):
+    for source in document.get("sources", ()):
         ends, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
         for topic, brokers in latest.items():
             for broker, queues in brokers.items():
@@ -35,13 +35,13 @@ def lag_of(progress: Any) -> dict[str, int]:
     return backlog
 
 
-def _offsets(told: Any) -> Mapping[str, Any]:
+def _offsets(offsets: Any) -> Mapping[str, Any]:
     """The offsets of a source in a report: a mapping, or its JSON text; else none."""
-    given = told
-    if isinstance(told, str):
+    table = offsets
+    if isinstance(offsets, str):
         # Without offsets PySpark 4.1 says "None" or "" here.
         with suppress(ValueError):
-            given = json.loads(told)
-    if not isinstance(given, dict):
+            table = json.loads(offsets)
+    if not isinstance(table, dict):
         return {}
-    return {name: at for name, at in given.items() if name not in NOTES}
+    return {name: at for name, at in table.items() if name not in NOTES}

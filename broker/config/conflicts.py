@@ -194,16 +194,16 @@ def places(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     if overlay and overlay == config.namesrv.kv_config_path:
         yield "configOverlayPath", f"{overlay} is the file of kvConfigPath already"
     root, log = config.store.store_path_root_dir, config.store.store_path_commit_log
-    taken = [root, *(f"{root.rstrip('/')}/{name}" for name in OWN_DIRECTORIES)]
-    if log and log.rstrip("/") in (directory.rstrip("/") for directory in taken):
+    directories = [root, *(f"{root.rstrip('/')}/{name}" for name in OWN_DIRECTORIES)]
+    if log and log.rstrip("/") in (directory.rstrip("/") for directory in directories):
         yield "storePathCommitLog", f"{log} holds other files of the store: give it one of its own"
 
 
-def oddities(given: Collection[str], config: BrokerConfig) -> Iterator[tuple[str, str]]:
+def oddities(names: Collection[str], config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """The key and the message of each pair that works, but surely not as intended."""
     for order in ORDERS:
         less, more = order.less_value(config), order.more_value(config)
-        if less > more and (order.less in given or not order.only_given):
+        if less > more and (order.less in names or not order.only_given):
             yield order.less, f"{less} is above {order.more}, {more}: {order.why}"
     yield from disk_limits(config)
     yield from late_deliveries(config)

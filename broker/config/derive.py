@@ -50,13 +50,13 @@ OPENED_BY: Final = ("aclEnable", "authenticationEnabled", "insecure")
 """The settings with any of which a broker listens on all addresses unless one is named."""
 
 
-def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
+def derived(settings: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
     """The values of settings that are not given and have no constant default, by RocketMQ name.
 
-    `given` is by RocketMQ name too. A given value that is corrected (a file size rounded up to
+    `settings` is by RocketMQ name too. A given value that is corrected (a file size rounded up to
     whole units, the id of a master) is returned as well.
     """
-    values = dict(given)
+    values = dict(settings)
 
     def default(name: str, value: Value) -> None:
         values.setdefault(name, value)
@@ -87,7 +87,7 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
         values["brokerId"] = 0
     if values.get("brokers") == AUTO:
         values["brokers"] = str(min(machine.cpu_count, BROKERS_MAX))
-    return {name: value for name, value in values.items() if given.get(name) != value}
+    return {name: value for name, value in values.items() if settings.get(name) != value}
 
 
 def pool_widths(cpu_count: int) -> Iterator[tuple[str, int]]:
@@ -309,11 +309,11 @@ def listener_hosts(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 def port_clashes(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """The key and the message of listeners with the same port."""
-    taken: dict[int, str] = {}
+    owners: dict[int, str] = {}
     for name, port in listener_ports(config):
-        if port and port in taken:
-            yield name, f"{port} is the port of {taken[port]} already"
-        taken.setdefault(port, name)
+        if port and port in owners:
+            yield name, f"{port} is the port of {owners[port]} already"
+        owners.setdefault(port, name)
 
 
 def listener_ports(config: BrokerConfig) -> Iterator[tuple[str, int]]:
@@ -331,10 +331,10 @@ def listener_ports(config: BrokerConfig) -> Iterator[tuple[str, int]]:
 
 
 def hints(
-    given: Mapping[str, Value], config: BrokerConfig, machine: Machine
+    settings: Mapping[str, Value], config: BrokerConfig, machine: Machine
 ) -> Iterator[tuple[str, str]]:
     """The key and the message of each setting that is accepted, but perhaps not as intended."""
-    advertised = given.keys() & {"advertisedHost", "advertised", "brokerIP1"}
+    advertised = settings.keys() & {"advertisedHost", "advertised", "brokerIP1"}
     if machine.in_container and is_wildcard(config.remoting.bind_address) and not advertised:
         yield (
             "advertisedHost",
@@ -342,9 +342,9 @@ def hints(
             " cannot reach; set advertised_host (AEROBEE_ADVERTISED_HOST) to a name or address that"
             " they can, or advertised to one for each of their networks",
         )
-    if given.get("brokerId") and not config.is_slave:
+    if settings.get("brokerId") and not config.is_slave:
         yield "brokerId", "ignored: a master has the id 0"
-    if config.failover.is_on and given.get("brokerRole", BrokerRole.SLAVE) != BrokerRole.SLAVE:
+    if config.failover.is_on and settings.get("brokerRole", BrokerRole.SLAVE) != BrokerRole.SLAVE:
         yield (
             "brokerRole",
             f"ignored: {config.failover.decider} says who is the master, and each send waits for"
@@ -360,10 +360,10 @@ def hints(
     if config.replication.ha_master_address and not config.is_slave:
         role = config.broker.broker_role
         yield "haMasterAddress", f"only a slave copies a master, and brokerRole is {role}"
-    if given.get("haListenPort") and not config.replication.is_on:
+    if settings.get("haListenPort") and not config.replication.is_on:
         yield "haListenPort", "without haPeers nobody may copy the log: the port is not opened"
-    for name, value in given.items():
+    for name, value in settings.items():
         key = SCHEMA[canon(name)]
         if key.declaration.kind == "path" and str(value).startswith("./~"):
             yield name, f"{value}: ~ is not expanded, a directory of that name is meant"
-    yield from oddities(given, config)
+    yield from oddities(settings, config)

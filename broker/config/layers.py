@@ -140,8 +140,8 @@ def java_note(key: Key, entry: Entry) -> str:
     """The meaning of the value in RocketMQ, for people who migrate from it."""
     if entry.form is not Form.PROPERTIES or key.name in SECRET:
         return ""
-    taken = rocketmq_takes(key, join_tree(entry.value)) or "an empty value"
-    return f"; RocketMQ would silently use {taken}"
+    value = rocketmq_takes(key, join_tree(entry.value)) or "an empty value"
+    return f"; RocketMQ would silently use {value}"
 
 
 def warn_of_blanks(layer: Layer, key: Key, entry: Entry) -> None:

@@ -69,10 +69,10 @@ def name_servers(config: BrokerConfig, addresses: Sequence[str]) -> str:
     wide = bound in WILDCARDS
     local = {bound, *LOOPBACKS, *(addresses if wide else ())}
     own = with_port(LOOPBACKS[0] if wide else bound, port)
-    given = filter(None, config.broker.namesrv_addr.split(";"))
+    servers = filter(None, config.broker.namesrv_addr.split(";"))
     outside = (
         address
-        for address in given
+        for address in servers
         if address.rpartition(":")[2] != str(port)
         or address.rpartition(":")[0].strip("[]") not in local
     )
@@ -184,16 +184,16 @@ def member_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 def member_port_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """The key and the message of ports of members that cannot be, or are those of others."""
-    taken = {config.namesrv.namesrv_listen_port: "namesrvListenPort"}
+    owners = {config.namesrv.namesrv_listen_port: "namesrvListenPort"}
     if config.metrics.metrics_exporter_type is MetricsExporterType.PROM:
-        taken[config.metrics.metrics_prom_exporter_port] = "metricsPromExporterPort"
-    taken.pop(0, None)
+        owners[config.metrics.metrics_prom_exporter_port] = "metricsPromExporterPort"
+    owners.pop(0, None)
     for number in range(config.broker.broker_count):
         for key, port in member_ports(config, number).items():
             whose = f"{key} of broker {number}, each {PORT_STEP} above the one before,"
             if port > PORT_MAX:
                 yield key, f"{whose} would be {port}: at most {PORT_MAX}; lower it, or brokers"
-            elif port in taken:
-                yield key, f"{whose} is {port}, the port of {taken[port]} already"
+            elif port in owners:
+                yield key, f"{whose} is {port}, the port of {owners[port]} already"
             elif port:
-                taken[port] = f"{key} of broker {number}"
+                owners[port] = f"{key} of broker {number}"

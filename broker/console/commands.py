@@ -190,20 +190,20 @@ def run(
     bodies: bool = False,
 ) -> Outcome:
     """Run an operation, or say what it would do. Blocks; for a thread. Raises: Failure."""
-    given = dict(arguments)
-    secret = given.pop("secret", "") if operation.name in SECRETS else ""
+    options = dict(arguments)
+    secret = options.pop("secret", "") if operation.name in SECRETS else ""
     if not isinstance(secret, str):
         raise Failure(400, "usage", "secret is a text")
     if operation.name == "users.update" and secret:
-        given["secret"] = True
+        options["secret"] = True
     for name, parameter in parameters_of(operation).items():
         if parameter.most is not None:
-            given.setdefault(name, min(parameter.most, 32))
-    words = words_of(operation, given)
-    dry = given.get("dry_run") in (True, "true")
+            options.setdefault(name, min(parameter.most, 32))
+    words = words_of(operation, options)
+    dry = options.get("dry_run") in (True, "true")
     if operation.changes and not confirmed and not dry and operation.asks:
         parse(operation, words, Surroundings(connection=connection))
-        return Outcome(asks=operation.asks.format_map(Spelling(given)))
+        return Outcome(asks=operation.asks.format_map(Spelling(options)))
     if confirmed and any(param.name == "yes" for param in command_of(operation).params):
         words.insert(0, "--yes")
     around = Surroundings(connection=connection, secret=secret, bodies=bodies)

@@ -82,6 +82,6 @@ class ConsoleFeature(Feature):
         remoting, broker = self.core.config.remoting, self.core.config.broker
         port = broker.advertised_port or remoting.listen_port
         rules = parse_rules(broker.advertised)
-        told = AdvertisedAddress(port=port, host=broker.advertised_host or None, rules=rules)
+        advertised = AdvertisedAddress(port=port, host=broker.advertised_host or None, rules=rules)
         local = with_port("127.0.0.1", remoting.listen_port)
-        return {self.core.address, local, told.address_for(with_port(viewer, 0), local)}
+        return {self.core.address, local, advertised.address_for(with_port(viewer, 0), local)}

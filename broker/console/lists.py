@@ -39,23 +39,23 @@ class Page:
     query: Query
 
 
-def query_of(given: Mapping[str, str]) -> Query:
+def query_of(fields: Mapping[str, str]) -> Query:
     """A query from parameters; those of other names are not looked at. Raises: Failure."""
-    text = given.get("filter", "")
+    text = fields.get("filter", "")
     if len(text) > FILTER_MAX:
         most = {"most": FILTER_MAX}
         raise Failure(400, "usage", "filter has at most {most} characters", most)
     return Query(
         filter=text,
-        sort=given.get("sort", ""),
-        offset=number(given, "offset", 0, OFFSET_MAX, default=0),
-        limit=number(given, "limit", 1, LIMIT_MAX, default=LIMIT),
+        sort=fields.get("sort", ""),
+        offset=number(fields, "offset", 0, OFFSET_MAX, default=0),
+        limit=number(fields, "limit", 1, LIMIT_MAX, default=LIMIT),
     )
 
 
-def number(given: Mapping[str, str], name: str, least: int, most: int, *, default: int) -> int:
+def number(fields: Mapping[str, str], name: str, least: int, most: int, *, default: int) -> int:
     """A whole number of a query. Raises: Failure."""
-    text = given.get(name, "")
+    text = fields.get(name, "")
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):

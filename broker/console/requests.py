@@ -106,8 +106,8 @@ def token_of(cookies: str) -> str:
     """The session token in a Cookie header; empty without one."""
     # Not by the strict reader of the standard library: it gives all up at a cookie that it does not
     # like, and browsers send those of every program at any port of this host.
-    given = (part.strip().partition("=") for part in cookies.split(";"))
-    return next((value for name, _, value in given if name == COOKIE), "")
+    pairs = (part.strip().partition("=") for part in cookies.split(";"))
+    return next((value for name, _, value in pairs if name == COOKIE), "")
 
 
 def basic_of(authorization: str) -> tuple[str, str] | None:

@@ -246,13 +246,13 @@ def length_of(headers: Headers, method: str, path: str) -> int:
 
 def replayed(body: bytes, receive: Receive) -> Receive:
     """Gives the body once more, then what comes."""
-    given = False
+    over = False
 
     async def again() -> Message:
-        nonlocal given
-        if given:
+        nonlocal over
+        if over:
             return await receive()
-        given = True
+        over = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
@@ -345,10 +345,10 @@ class Api:
 def arguments_of(query: str) -> dict[str, Any]:
     """The arguments of a call in a query; several of one name are a list. Raises: Failure."""
     try:
-        given = parse_qs(query, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX)
+        fields = parse_qs(query, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX)
     except ValueError as error:
         raise Failure(400, "usage", str(error)) from None
-    return {name: values if len(values) > 1 else values[0] for name, values in given.items()}
+    return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
 
 
 def json_of(body: bytes) -> dict[str, Any]:

@@ -126,9 +126,9 @@ class GroupProcessor:
         self, header: headers.CreateGroups, command: Command, connection: Caller
     ) -> Steps:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none when one is refused."""
-        given = SubscriptionGroupConfigs.from_client(command.body).group_config_list
+        configs = SubscriptionGroupConfigs.from_client(command.body).group_config_list
         wanted = []
-        for config in given:
+        for config in configs:
             check_group(config.group_name)
             wanted.append(self._edited(config))
             check_config(wanted[-1])

@@ -229,9 +229,9 @@ class Schedule:
             following = broken + 1
         if following > at:
             self._offsets.delivered(level, following, done, self._clock.now_ms())
-            taken = self._stats.group_out(GROUP, TOPIC)
-            taken.messages_out += done
-            taken.bytes_out += sum(message.size for message in messages[:done])
+            counts = self._stats.group_out(GROUP, TOPIC)
+            counts.messages_out += done
+            counts.bytes_out += sum(message.size for message in messages[:done])
         if status is not PUT_OK:
             self._block(level, status.name)
         elif self.blocked.pop(level, None):

@@ -135,14 +135,14 @@ class GroupCommands:
             except LeadOver as over:
                 raise refused(f"this broker is the master no more: {over}") from over
             paused_ms = round((trio.current_time() - began) * 1000)
-            told = SwitchResponse(
+            response = SwitchResponse(
                 max_offset=self._core.store.commit_log.max_offset,
                 epoch=member.known_epoch,
                 paused_ms=paused_ms,
             )
             name = self._core.config.broker.broker_name
             changes = change(name, {"master": str(member.id)}, {"master": str(heir)})
-            return ChangeAnswer(header=told, changes=changes)
+            return ChangeAnswer(header=response, changes=changes)
 
     async def _heir(self, address: str) -> int:
         """The member at that address, which may be the next master. Raises: Refusal."""
@@ -192,12 +192,12 @@ class GroupCommands:
                 raise refused(
                     f"it has not become the master: {member.waits_because or 'no answer'}"
                 )
-            told = PromoteResponse(
+            response = PromoteResponse(
                 max_offset=self._core.store.commit_log.max_offset, epoch=member.known_epoch
             )
             name = self._core.config.broker.broker_name
-            changes = change(name, {"epoch": str(epoch)}, {"epoch": str(told.epoch)})
-            return ChangeAnswer(header=told, changes=changes)
+            changes = change(name, {"epoch": str(epoch)}, {"epoch": str(response.epoch)})
+            return ChangeAnswer(header=response, changes=changes)
 
     async def follow(self, header: headers.Follow, command: Command, connection: Peer) -> NoReturn:
         """Refuse: the record says whom a member follows. Raises: Refusal."""

@@ -194,9 +194,9 @@ class Controller:
             while known is not None and sight == known:
                 with trio.move_on_after(self._pause_s(sight)):
                     await self._news.wait()
-                told, self._news = self._news.is_set(), trio.Event()
+                news, self._news = self._news.is_set(), trio.Event()
                 sight = await self._look()
-                if told and sight != known and sight.record is not None:
+                if news and sight != known and sight.record is not None:
                     self._heard_of(sight.record.epoch)
         return sight
 
@@ -288,13 +288,13 @@ class Controller:
     async def _give_back(self, sight: Sight, record: Record) -> Sight:
         """Have the heir elected, or anybody: a connection that closes is a broker that is dead."""
         self._taken = NOT_TAKEN
-        given = False
+        success = False
         if record.heir:
             answer = await self._links.call(self._electing(record.heir, designate=True))
-            given = answer.code == ResponseCode.SUCCESS
-            if not given:
+            success = answer.code == ResponseCode.SUCCESS
+            if not success:
                 log.warning("failover.heir_refused", heir=record.heir, reason=answer.remark)
-        if not given:
+        if not success:
             self._links.close()
         return Sight(record, sight.version, held=False)
 
@@ -346,19 +346,19 @@ class Controller:
         if state.master == self._number:
             return ""
         if self._ha[:2] != (state.address, state.epoch):
-            told = ""
+            address = ""
             try:
                 with trio.fail_after(ASK_S):
                     async with self._connect(state.address) as link:
                         header = admin.ExchangeBrokerHaInfo()
                         answer = await link.call(int(header.code), header, b"", ASK_S)
                         info = answer.header(admin.ExchangeBrokerHaInfoResponse)
-                        told = info.master_ha_address or ""
+                        address = info.master_ha_address or ""
             except* (*UNANSWERED, HeaderError):
                 pass  # it is asked again with the next look
-            if not told:
+            if not address:
                 return ""
-            self._ha = state.address, state.epoch, told
+            self._ha = state.address, state.epoch, address
         return self._ha[2]
 
     async def members(self) -> dict[int, str]:

@@ -379,7 +379,7 @@ class Member:
         began = self._core.clock.monotonic()
         record_for = partial(self._record, sight.record, unclean=self._is_wanted(sight))
         try:
-            taken = await self.decider.take(sight, record_for)
+            lease_sight = await self.decider.take(sight, record_for)
         except ChangeRefused:
             return
         except UNSAID as error:
@@ -389,10 +389,12 @@ class Member:
             return
         lease.renewed(began)
         self._unclean = None
-        self._noted(taken)
-        assert taken.record is not None
+        self._noted(lease_sight)
+        assert lease_sight.record is not None
         log.warning(
-            "failover.elected", epoch=taken.record.epoch, members=list(taken.record.sync_set)
+            "failover.elected",
+            epoch=lease_sight.record.epoch,
+            members=list(lease_sight.record.sync_set),
         )
         reason = ""
         async with trio.open_nursery() as nursery:

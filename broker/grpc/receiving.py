@@ -160,8 +160,8 @@ class Receiving:
     def _keep(self, rpc: Rpc, wanted: Demand, deliverable: list[PoppedMessage]) -> None:
         if wanted.auto_renew:
             rpc.given = (wanted, [message.handle for message in deliverable])
-            for given in deliverable:
-                self._fates.keep(rpc, wanted.group, wanted.topic, given.handle)
+            for received in deliverable:
+                self._fates.keep(rpc, wanted.group, wanted.topic, received.handle)
 
     def go_on(self, rpc: Rpc) -> None:
         """Send messages for which there is room in the stream; the rest when there is again."""
@@ -198,10 +198,10 @@ class Receiving:
         """The client reads no more: what it has not got goes to another consumer soon. Of what is
         hidden again and again that is all that it has not come back with; the rest has its time.
         """
-        left, given = rpc.left, rpc.given
+        left, hidden = rpc.left, rpc.given
         rpc.left = rpc.given = None
-        if given is not None:
-            wanted, handles = given
+        if hidden is not None:
+            wanted, handles = hidden
             self._fates.take_back(rpc, wanted.group, wanted.topic, handles)
         elif left is not None:
             wanted, unread = left

@@ -187,13 +187,13 @@ class Life:
 
 def announce(ready: ReadyReport) -> None:
     """Print the ready line."""
-    told = {
+    facts = {
         "broker": ",".join(ready.brokers),
         "namesrv": ready.namesrv,
         "data": ready.data,
         "recovered": ready.recovered,
     }
-    words = " ".join(f"{name}={text}" for name, text in told.items() if text)
+    words = " ".join(f"{name}={text}" for name, text in facts.items() if text)
     # A stdout that is full or closed must not stop the process: the log has the same line.
     LineStream(sys.stdout).write(f"aerobee ready {words} in {process_age_s():.2f} s\n")
     announce_descriptors()
@@ -211,17 +211,17 @@ def announce_admin(users: UserDirectory) -> None:
         return
     name, secret = users.first_admin
     place = users.users_file.file.path.with_name(FIRST_SECRET)
-    told = f"secret key {secret} (told only now"
+    words = f"secret key {secret} (told only now"
     if sys.stderr is None or not sys.stderr.isatty():
         try:
             write_secret(place, secret)
         except OSError as error:
             log.error("user.secret_not_written", path=str(place), error=str(error))
         else:
-            told = f"secret key in {place} (remove that file"
+            words = f"secret key in {place} (remove that file"
     LineStream(sys.stderr).write(
         "aerobee: there was no user, so this start has made one that may do everything:"
-        f" access key {name}, {told}; change it with `aerobee users update {name} --secret`)\n"
+        f" access key {name}, {words}; change it with `aerobee users update {name} --secret`)\n"
     )
 
 

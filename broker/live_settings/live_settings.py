@@ -137,14 +137,14 @@ class LiveSettings:
                 for difference in differences(self.config, read)
                 if not difference.key.declaration.live
             ]
-            taken = await self._take_over(wanted, SIGNAL)
+            changes = await self._take_over(wanted, SIGNAL)
         for change in left:
             log.warning(
                 "config.needs_restart", key=change.key.name, value=change.before, read=change.after
             )
         for warning in read.warnings:
             log.warning("config.warning", text=warning)
-        log.info("config.reloaded", changed=len(taken), need_restart=len(left))
+        log.info("config.reloaded", changed=len(changes), need_restart=len(left))
 
     def _beyond_disk(self, wanted: BrokerConfig) -> list[str]:
         """New limits that keep more free than the disk has: all messages would go. Blocking."""
@@ -162,8 +162,8 @@ class LiveSettings:
 
     async def _take_over(self, wanted: BrokerConfig, by: str) -> list[Difference]:
         """Apply the values of `wanted`; returns the differences from the values before."""
-        taken = list(differences(self.config, wanted))
-        for difference in taken:
+        changes = list(differences(self.config, wanted))
+        for difference in changes:
             assert difference.key.declaration.live, difference.key.name
             part, values = (
                 getattr(self.config, difference.key.part),
@@ -181,8 +181,8 @@ class LiveSettings:
             )
         for name in ("sources", "unknown", "without_effect", "warnings"):
             object.__setattr__(self.config, name, getattr(wanted, name))
-        if taken:
+        if changes:
             self.version = bumped(self.version, self._clock.now_ms())
             for take in self.when_changed:
                 await in_slices(take())
-        return taken
+        return changes

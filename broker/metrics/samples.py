@@ -72,14 +72,14 @@ class Series:
 
     def growth(self, number: int) -> Growth:
         """From the oldest sample of a window to the newest."""
-        window, taken = WINDOWS[number], self.taken[number]
-        if not taken:
+        window, count = WINDOWS[number], self.taken[number]
+        if not count:
             return Growth()
-        last = window.start + (taken - 1) % window.size
-        if taken < window.size:
-            elapsed_s = taken * window.period_s
+        last = window.start + (count - 1) % window.size
+        if count < window.size:
+            elapsed_s = count * window.period_s
             return Growth(self.messages[last], self.size_bytes[last], elapsed_s)
-        first = window.start + taken % window.size
+        first = window.start + count % window.size
         return Growth(
             self.messages[last] - self.messages[first],
             self.size_bytes[last] - self.size_bytes[first],

@@ -71,8 +71,8 @@ def load_namesrv_config(
     note_hidden(layers, overlay, command_line)
     config = composed([*layers, overlay, command_line], machine, environ)
     # A value that would be odd in a broker is a default here.
-    told = (text for text in config.warnings if not text.startswith(LOCATION))
-    return replace(config, warnings=tuple(told))
+    warnings = (text for text in config.warnings if not text.startswith(LOCATION))
+    return replace(config, warnings=tuple(warnings))
 
 
 def defaults(home: str) -> list[Entry]:

@@ -173,9 +173,9 @@ class NamesrvController(Server):
             if probes is not None:
                 services.start_soon(self.serve_http, probes, self.sources(), self.health)
             address = with_port(remoting.bind_address, self.config.namesrv.namesrv_listen_port)
-            told = ReadyReport((), address, str(self.root))
-            log.info("namesrv.started", namesrv=told.namesrv, data=told.data)
-            ready(told)
+            report = ReadyReport((), address, str(self.root))
+            log.info("namesrv.started", namesrv=report.namesrv, data=report.data)
+            ready(report)
             await self.stop_wanted.wait()
             log.info("namesrv.stopping")
             self.serving = False

@@ -330,8 +330,8 @@ class Link:
         )
         answer = await self.call(server, RequestCode.REGISTER_BROKER, header, body)
         with suppress(HeaderError):
-            told = answer.header(headers.RegisterBrokerResponse)
-            self.master = RegistrationAnswer(told.ha_server_addr, told.master_addr)
+            response = answer.header(headers.RegisterBrokerResponse)
+            self.master = RegistrationAnswer(response.ha_server_addr, response.master_addr)
         if answer.body:
             await in_slices(self.take_order(bytes(answer.body)))
 

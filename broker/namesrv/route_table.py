@@ -219,8 +219,8 @@ class RouteTable:
                 >= ADDRESSES_MAX
             ):
                 raise LimitReached("broker address of one connection", ADDRESSES_MAX)
-        taken = {} if broker is None else broker.addresses
-        if request.broker_id not in taken and len(taken) >= ADDRESSES_MAX:
+        addresses = {} if broker is None else broker.addresses
+        if request.broker_id not in addresses and len(addresses) >= ADDRESSES_MAX:
             raise LimitReached(f"address of broker {request.broker}", ADDRESSES_MAX)
 
     def is_outdated(self, broker: Broker, request: Registration) -> bool:

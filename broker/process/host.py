@@ -175,8 +175,8 @@ def other_name_servers(config: BrokerConfig) -> list[str]:
         name, _, port = address.rpartition(":")
         return port in own and listens_at(remoting.bind_address, name)
 
-    given = filter(None, config.broker.namesrv_addr.split(";"))
-    return [address for address in given if not inside(address)]
+    addresses = filter(None, config.broker.namesrv_addr.split(";"))
+    return [address for address in addresses if not inside(address)]
 
 
 def ipv6_of(names: set[str]) -> list[str]:

@@ -87,11 +87,11 @@ class Signals:
     def _take_all(self) -> NoReturn:
         # nohup: a hang-up that was ignored at the start stays so.
         nohup = signal.getsignal(RELOAD) is signal.SIG_IGN
-        taken = TAKEN - {RELOAD} if nohup else TAKEN
+        signals = TAKEN - {RELOAD} if nohup else TAKEN
         while True:
             # The kernel gives the lowest number first: a flood of SIGHUP would hide all others.
-            left = taken
-            number: int | None = signal.sigwait(taken)
+            left = signals
+            number: int | None = signal.sigwait(signals)
             while number is not None:
                 self._take(number)
                 left -= {number}

@@ -65,7 +65,7 @@ class Protection:
     async def look(self) -> None:
         """Stop every group that consumes and lags too far."""
         before = self._taken
-        self._taken = {pair: taken.messages_out for pair, taken in self._stats.groups_out.items()}
+        self._taken = {pair: counts.messages_out for pair, counts in self._stats.groups_out.items()}
         limit = self._options.consumer_fallbehind_threshold_bytes
         for (group, topic), messages in self._taken.items():
             config = self._groups.get(group)

@@ -98,10 +98,10 @@ class AnotherMaster:
                 return await self._looked(header)
             master = await self._asked(header.master)
             old = "" if following.address is None else following.address.address
-            told = await self._changed(following, master, cut=bool(header.cut))
+            response = await self._changed(following, master, cut=bool(header.cut))
             name = self._core.config.broker.broker_name
             changes = change(name, {"master": old}, {"master": master.at.address})
-            return ChangeAnswer(header=told, changes=changes)
+            return ChangeAnswer(header=response, changes=changes)
 
     def _checked(self) -> Following:
         """The service that is to follow another master. Raises: Refusal where this broker is no

@@ -136,9 +136,9 @@ class ReplicationFeature(Feature):
     def _named_master(self) -> MasterAddress | None:
         """The one that a command, a setting or a name server names."""
         known = self._masters.master
-        told = None if self.following is None else self.following.told
-        configured = "" if told else self._core.config.replication.ha_master_address
-        return address_of(configured, known.ha_address, known.master_address) or told
+        master = None if self.following is None else self.following.told
+        configured = "" if master else self._core.config.replication.ha_master_address
+        return address_of(configured, known.ha_address, known.master_address) or master
 
     def _followed(self) -> MasterAddress | None:
         """The one that is followed, or was last: its tables are copied while it answers."""

@@ -127,16 +127,16 @@ class Handover:
             to = await self._successor(header.to)
             if header.check_only:
                 end, epoch = self._core.store.commit_log.max_offset, self._core.role.epoch
-                told = SwitchResponse(max_offset=end, epoch=epoch, paused_ms=0)
+                response = SwitchResponse(max_offset=end, epoch=epoch, paused_ms=0)
                 return ChangeAnswer(
-                    header=told,
+                    header=response,
                 )
             with trio.CancelScope(shield=True):
-                told = await self._hand_over(to, self._following)
+                response = await self._hand_over(to, self._following)
             broker = self._core.config.broker
             role = {"brokerRole": str(broker.broker_role)}
             changes = change(broker.broker_name, role, {"brokerRole": str(BrokerRole.SLAVE)})
-            return ChangeAnswer(header=told, changes=changes)
+            return ChangeAnswer(header=response, changes=changes)
 
     async def _successor(self, address: str) -> Successor:
         """The slave at that address. Raises: Refusal where it cannot take over."""
@@ -190,7 +190,7 @@ class Handover:
         # First: the name server of this process would refuse a second broker with its number.
         self._names.become_slave(core.role.number)
         try:
-            taken = await self._taken(to, end)
+            answer = await self._taken(to, end)
         except MasterRefused as no:
             await self._go_on(old)
             raise refused(
@@ -203,7 +203,7 @@ class Handover:
             feature.copy_begins()
         core.store.log_out.close()
         core.role.follow_again()
-        if taken is None:
+        if answer is None:
             log.error("replication.switch_unknown", address=to.address, max_offset=end)
             raise refused(
                 f"{to.address} was asked to be the master, and has not answered: nobody knows"
@@ -215,10 +215,10 @@ class Handover:
             "replication.handed_over",
             address=to.address,
             max_offset=end,
-            epoch=taken.epoch,
+            epoch=answer.epoch,
             paused_ms=round(paused_s * 1000),
         )
-        return SwitchResponse(max_offset=end, epoch=taken.epoch, paused_ms=round(paused_s * 1000))
+        return SwitchResponse(max_offset=end, epoch=answer.epoch, paused_ms=round(paused_s * 1000))
 
     async def _given_up(self, to: Successor, began: float) -> tuple[SavedRole | None, int]:
         """Pause, have the slave equal, and save that this is a slave; the old role, and the end.

@@ -65,14 +65,14 @@ class Promotion:
         core: Core,
         following: Following | None,
         connect: Connect,
-        told: Callable[[], None],
+        notify: Callable[[], None],
         copy_tables: Callable[[], Awaitable[str]],
     ) -> None:
         """`copy_tables` copies those of the master that hands over, and says why it could not."""
         self._core = core
         self._following = following
         self._connect = connect
-        self._told = told
+        self._told = notify
         self.copy_tables = copy_tables
         self._one = trio.Lock()
         self.when_promoted: list[Callable[[], None]] = []
@@ -183,8 +183,8 @@ class Promotion:
             {"brokerRole": str(BrokerRole.SLAVE)},
             {"brokerRole": role.broker_role},
         )
-        told = PromoteResponse(max_offset=role.offset, epoch=role.epoch)
-        return ChangeAnswer(header=told, changes=changes)
+        response = PromoteResponse(max_offset=role.offset, epoch=role.epoch)
+        return ChangeAnswer(header=response, changes=changes)
 
     async def _end_copy(self) -> None:
         """Have on disk and in the queues what was copied. Raises: Refusal."""

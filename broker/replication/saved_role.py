@@ -90,15 +90,15 @@ def in_saved_role(config: BrokerConfig, disk: Disk) -> BrokerConfig:
     if saved is None:
         return config
     if config.is_slave:
-        given = saved.broker_role == BrokerRole.ASYNC_MASTER
+        counts = saved.broker_role == BrokerRole.ASYNC_MASTER
         role, number = BrokerRole.ASYNC_MASTER, MASTER_ID
         if config.needed_slaves:
             role = BrokerRole.SYNC_MASTER
     else:
         handed_over = saved.broker_role == BrokerRole.SLAVE and saved.broker_id > 0
-        given = handed_over and not config.replication.force_old_master
+        counts = handed_over and not config.replication.force_old_master
         role, number = BrokerRole.SLAVE, saved.broker_id
-    if not given:
+    if not counts:
         return config
     log.warning(
         "replication.role_saved",

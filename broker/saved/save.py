@@ -123,8 +123,8 @@ class SavedTable:
             if self.written >= goal:
                 return
             if self.failing is not None and not at_once and trio.current_time() < self.rest_until:
-                told = self.failing.strerror or self.failing
-                raise OSError(self.failing.errno, f"not tried again so soon after this: {told}")
+                reason = self.failing.strerror or self.failing
+                raise OSError(self.failing.errno, f"not tried again so soon after this: {reason}")
             # No await between these two: the snapshot has all requested changes.
             covered = self.wanted
             content = await self.content()

@@ -206,16 +206,16 @@ class Members:
             self._set(member, State.ENDED)
             if self.stopping:
                 return
-            told = {
+            facts = {
                 "broker_name": member.name,
                 "exit_code": member.exit_code,
                 "served_s": round(served_s, 1),
                 "again_in_s": member.pause_s,
             }
             if member.exit_code == 0:  # as it was asked to
-                log.info("member.ended", **told)
+                log.info("member.ended", **facts)
             else:
-                log.warning("member.ended", **told)
+                log.warning("member.ended", **facts)
             with trio.move_on_after(member.pause_s):
                 await self._stop_wanted.wait()
             member.pause_s = min(2 * member.pause_s, LONGEST_PAUSE_S)
@@ -285,12 +285,12 @@ class Members:
         while message := await hearing.recv(MESSAGE_BYTES):
             self._take(member, {line.partition(b"=")[0] for line in message.split(b"\n")})
 
-    def _take(self, member: Member, told: Set[bytes]) -> None:
+    def _take(self, member: Member, words: Set[bytes]) -> None:
         member.silent_looks = 0
-        if b"STOPPING" in told:
+        if b"STOPPING" in words:
             member.stops()
             self._set(member, State.STOPPING)
-        elif b"READY" in told and member.state is State.STARTING:
+        elif b"READY" in words and member.state is State.STARTING:
             self._ready(member)
 
     def _ready(self, member: Member) -> None:

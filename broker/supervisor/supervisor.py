@@ -210,7 +210,7 @@ class Supervisor(Server):
         return probes
 
     async def _serve_names(self, *, task_status: trio.TaskStatus[None]) -> None:
-        def ready(told: ReadyReport) -> None:
+        def ready(report: ReadyReport) -> None:
             task_status.started()
 
         self.saved = await self.names.run(ready)
@@ -234,15 +234,15 @@ class Supervisor(Server):
             return
         self.settled = True
         serving = sum(member.state is State.READY for member in members)
-        told = self._ready(serving)
+        report = self._ready(serving)
         log.info(
             "supervisor.started",
             brokers=len(members),
             serving=serving,
-            namesrv=told.namesrv,
-            data=told.data,
+            namesrv=report.namesrv,
+            data=report.data,
         )
-        ready(told)
+        ready(report)
 
     def _ready(self, serving: int) -> ReadyReport:
         bound, names = self.config.remoting.bind_address, self.config.namesrv.namesrv_listen_port

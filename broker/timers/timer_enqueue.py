@@ -115,12 +115,12 @@ class TimerEnqueue:
             timers.queue_offset = result.next_begin_offset
             self.needless.difference_update(range(begin, timers.queue_offset))
             return True
-        taken = self._take(result)
+        whole = self._take(result)
         if self._search_due:
             self._search_due = False
             await self._search()
             return True
-        return taken
+        return whole
 
     def _pass_needless(self) -> int:
         """Pass over messages that need no timer, unread; returns the first that may need one."""
@@ -179,23 +179,23 @@ class TimerEnqueue:
             # The clock went back: what it takes for late now may have been recalled since.
             self._searched_ms = self._searched_to = 0
         aside = self._store.aside
-        taken = True
+        stored = True
         for record in aside.records(SERVICE, result, WHEEL_TOPIC, 0, timers.queue_offset):
             if record.queue_offset in self.needless:
                 self.needless.remove(record.queue_offset)
             else:
                 try:
-                    taken = self._take_one(record, now_ms)
+                    stored = self._take_one(record, now_ms)
                 except CONTENT_ERRORS as error:
                     aside.take(SERVICE, location_of(record), error)
-                if not taken:
+                if not stored:
                     break
             timers.queue_offset = record.queue_offset + 1
             self.last_store_timestamp = record.store_timestamp
         else:
             timers.queue_offset = max(timers.queue_offset, result.next_begin_offset)
         self._puts.finish_round()
-        return taken
+        return stored
 
     def _take_one(self, record: Record, now_ms: int) -> bool:
         """Give a message its slot, or deliver it; False: retry later."""

@@ -114,12 +114,12 @@ def edited(
     return result
 
 
-def edited_of_group(current: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def edited_of_group(current: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
     """The attributes of a group after an update: signed keys edit them, as those of a topic; others
     are stored as they come, in place of all; none leaves them. Raises: AttributesIllegal.
     """
-    edits = {key: value for key, value in given.items() if key[:1] in ("+", "-")}
-    plain = {key: value for key, value in given.items() if key not in edits}
+    edits = {key: value for key, value in changes.items() if key[:1] in ("+", "-")}
+    plain = {key: value for key, value in changes.items() if key not in edits}
     return edited(plain or current, signed_edits(edits), creating=False, declared=GROUP_ATTRIBUTES)
 
 

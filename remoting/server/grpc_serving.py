@@ -202,8 +202,8 @@ class GrpcChannel(Channel):
 
     def write(self) -> None:
         """Send what its streams have, as far as the peer takes it."""
-        data, taken = b"", self._taken
-        queued_before = 0 if taken is None else self.calls.engine.queued_bytes
+        data, uptake = b"", self._taken
+        queued_before = 0 if uptake is None else self.calls.engine.queued_bytes
         while True:
             if self.unsent < WRITTEN_BYTES:
                 data = self.calls.output(WRITTEN_BYTES)
@@ -216,9 +216,9 @@ class GrpcChannel(Channel):
         if self.state.closed:
             return
         queued = self.calls.engine.queued_bytes
-        if taken is not None:
-            taken.sent += queued_before - queued
-        if queued or taken is not None:
+        if uptake is not None:
+            uptake.sent += queued_before - queued
+        if queued or uptake is not None:
             self._note_queued(queued)
             if self.closed:
                 return

@@ -180,13 +180,13 @@ class TlsSocket:
         """Send encrypted bytes; returns how many plain ones count as sent by that."""
         left, owed = self._left, self._owed
         try:
-            taken = self._raw.send(left)
+            count = self._raw.send(left)
         except BlockingIOError:
             return 0
-        if taken == len(left):
+        if count == len(left):
             self._left, self._owed = b"", 0
             return owed
-        self._left = left = memoryview(left)[taken:]
+        self._left = left = memoryview(left)[count:]
         self._owed = min(owed, len(left))
         return owed - self._owed
 

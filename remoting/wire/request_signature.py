@@ -74,13 +74,13 @@ def is_signed(
     """
     if SIGNATURE not in fields:
         return False
-    given = fields[SIGNATURE].encode()
-    if hmac.compare_digest(signature(secret, fields, body).encode(), given):
+    claim = fields[SIGNATURE].encode()
+    if hmac.compare_digest(signature(secret, fields, body).encode(), claim):
         return is_for(code, fields, body)
     if UNSIGNED_FLAG not in fields or body:
         return False
     signed = {name: text for name, text in fields.items() if name != UNSIGNED_FLAG}
-    good = hmac.compare_digest(signature(secret, signed, body).encode(), given)
+    good = hmac.compare_digest(signature(secret, signed, body).encode(), claim)
     return good and is_for(code, signed, body)
 
 

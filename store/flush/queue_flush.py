@@ -127,13 +127,13 @@ class QueueFlush:
         if thorough:
             self._log_flush.look_again(final=final)
         covered = self._checkpoint.covered(final=final)
-        taken = self._points.take()
+        point = self._points.take()
         units = await self._write(self._dispatcher.dispatched)
         if units is None:
             return False
-        taken = taken and taken._replace(units=units)
+        point = point and point._replace(units=units)
         least = 1 if thorough else self.config.flush_consume_queue_least_pages * PAGE_BYTES
-        if not await self._sync(max(1, least), taken):
+        if not await self._sync(max(1, least), point):
             return False
         try:
             if thorough:
@@ -142,7 +142,7 @@ class QueueFlush:
             return self._not_synced(error, "checkpoint")
         saved = thorough and await self._points.extents.save()
         try:
-            await self._points.store(taken, sync=thorough or self.config.sync_flush, again=saved)
+            await self._points.store(point, sync=thorough or self.config.sync_flush, again=saved)
         except OSError as error:
             return self._not_synced(error, "recoverypoint")
         return True
@@ -179,7 +179,7 @@ class QueueFlush:
         self._queues.mark_written(writes)
         return True
 
-    async def _sync(self, least_bytes: int, taken: PendingPoint | None) -> bool:
+    async def _sync(self, least_bytes: int, point: PendingPoint | None) -> bool:
         """Sync the queues with at least so many unsynced bytes, some at a time."""
         if self.failure is not None:
             return False
@@ -193,7 +193,7 @@ class QueueFlush:
                 return False
             await trio.lowlevel.checkpoint()
         if least_bytes == 1:
-            self._points.queues_synced(taken)
+            self._points.queues_synced(point)
         return True
 
     async def _sync_out(self, behind: list[tuple[ConsumeQueue, int]]) -> bool:

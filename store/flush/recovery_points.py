@@ -139,53 +139,53 @@ class RecoveryPoints:
         behind = self._dispatcher.dispatched - self.queues_end
         return unsynced <= SYNC_QUEUES and behind > QUEUES_BEHIND_BYTES
 
-    def queues_synced(self, taken: PendingPoint | None) -> None:
+    def queues_synced(self, point: PendingPoint | None) -> None:
         """All queues were synced in the round of this point."""
-        if taken is not None:
-            self.queues_end, self._queues_units = taken.log_end, taken.units
+        if point is not None:
+            self.queues_end, self._queues_units = point.log_end, point.units
 
-    async def store(self, taken: PendingPoint | None, *, sync: bool, again: bool = False) -> None:
+    async def store(self, pending: PendingPoint | None, *, sync: bool, again: bool = False) -> None:
         """A round is over: write the newest point that is true by now. Raises: OSError.
 
         `again`: write the last one once more if there is no newer, because its extents have
         changed.
         """
-        if taken is None and again:
-            taken = self._last
-        if taken is None:
+        if pending is None and again:
+            pending = self._last
+        if pending is None:
             return
         flushed = self._log.flushed
         waiting, self._waiting = self._waiting, None
         true = next(
-            (point for point in (taken, waiting) if point and point.log_end <= flushed), None
+            (point for point in (pending, waiting) if point and point.log_end <= flushed), None
         )
-        if true is not taken:
+        if true is not pending:
             # The older one comes true first.
-            self._waiting = taken if true or waiting is None else waiting
+            self._waiting = pending if true or waiting is None else waiting
         if true is None:
             return
         sync = sync or true.log_end - self._synced >= SYNC_BYTES
         await self._disk.in_thread(self._write, true, sync)
 
-    def _write(self, taken: PendingPoint, sync: bool) -> None:
+    def _write(self, pending: PendingPoint, sync: bool) -> None:
         """Runs in a thread, between two rounds."""
-        assert taken.log_end <= self._log.flushed, (taken, self._log.flushed)
+        assert pending.log_end <= self._log.flushed, (pending, self._log.flushed)
         self._number += 1
-        queues_end = min(self.queues_end, taken.log_end)
+        queues_end = min(self.queues_end, pending.log_end)
         point = RecoveryPoint(
             number=self._number,
             owner=self._owner,
             boot=self._boot,
-            log_end=taken.log_end,
+            log_end=pending.log_end,
             queues_end=queues_end,
-            queues_units=self._queues_units if self.queues_end == queues_end else taken.units,
-            units=taken.units,
-            last=taken.last,
-            last_crc=self._log.head_crc(taken.last),
+            queues_units=self._queues_units if self.queues_end == queues_end else pending.units,
+            units=pending.units,
+            last=pending.last,
+            last_crc=self._log.head_crc(pending.last),
             extents=self.extents.crc,
         )
         self._file.write(point, sync=sync)
-        self._last = taken
-        self._written = taken.log_end, queues_end, len(self._queues.table)
+        self._last = pending
+        self._written = pending.log_end, queues_end, len(self._queues.table)
         if sync:
-            self._synced = taken.log_end
+            self._synced = pending.log_end

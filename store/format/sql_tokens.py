@@ -71,8 +71,8 @@ class Tokens:
 
     def take(self) -> Token:
         """The token in view; the next one comes into view. Raises: SqlInvalid."""
-        taken, self.seen = self.seen, self.next()
-        return taken
+        token, self.seen = self.seen, self.next()
+        return token
 
     def accept(self, *texts: str) -> Token | None:
         """Take a keyword or sign if it is one of these. Raises: SqlInvalid."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import structlog
 
 from aerobee.store.format.faults import NoRecord
-from aerobee.store.format.record import FIXED_BYTES, HEAD, RecordHeader, parse
+from aerobee.store.format.record import FIXED_BYTES, RecordHeader, parse
 from aerobee.store.format.unit import UNIT
-from aerobee.store.format.walk import fault_at
+from aerobee.store.format.walk import HEAD_BYTES_MAX, claimed_size, fault_at
 from aerobee.store.messages.cold_reads import ByteRange
 from aerobee.store.results import GetStatus
 
@@ -74,7 +74,7 @@ class CheckedReads:
 
         Raises: NotInMemory, OSError.
         """
-        taken: list[_Entry] = []
+        entries: list[_Entry] = []
         damaged: list[Damage] = []
         runs: list[ByteRange] = []
         segment: MappedFile | None = None
@@ -83,7 +83,7 @@ class CheckedReads:
         gone = False
         following = result.next_begin_offset
         for physical, size, tags_code in UNIT.iter_unpack(units):
-            if taken and (total + size > byte_limit or len(taken) == count_limit):
+            if entries and (total + size > byte_limit or len(entries) == count_limit):
                 break
             following += 1
             if accepts is not None and not accepts(tags_code):
@@ -103,12 +103,12 @@ class CheckedReads:
                     runs.append(ByteRange(segment, begin - segment.start, end - segment.start))
                 segment, limit = file, file.max_offset
                 begin, end = physical, physical + size
-            taken.append((following - 1, physical, size))
+            entries.append((following - 1, physical, size))
             total += size
         if segment is not None:
             runs.append(ByteRange(segment, begin - segment.start, end - segment.start))
         records = self._cold.ranges(self._log.queue.open_files, runs)
-        self._give(result, queue, taken, records, damaged)
+        self._give(result, queue, entries, records, damaged)
         for record in damaged:
             self.report(record)
         result.next_begin_offset = following
@@ -127,9 +127,9 @@ class CheckedReads:
         if file is None or size < FIXED_BYTES or physical_offset + size > file.max_offset:
             return None
         if size > SMALL_BYTES:
-            at = physical_offset - file.start
-            head = HEAD.read(self._cold.log(self._log.queue.open_files, file, at, HEAD.size))
-            if head.size != size or head.physical_offset != physical_offset:
+            at, end = physical_offset - file.start, physical_offset + size
+            head = self._cold.log(self._log.queue.open_files, file, at, HEAD_BYTES_MAX)
+            if claimed_size(head, 0, physical_offset, end) != size:
                 return None
         return file
 
@@ -137,14 +137,14 @@ class CheckedReads:
         self,
         result: GetResult,
         queue: ConsumeQueue,
-        taken: list[_Entry],
+        entries: list[_Entry],
         records: memoryview,
         damaged: list[Damage],
     ) -> None:
         """Add sound records to the answer, adjacent ones in one view; others to the damaged."""
         topic, queue_id = queue.topic, queue.queue_id
         begin = at = 0
-        for queue_offset, physical, size in taken:
+        for queue_offset, physical, size in entries:
             header = parse(records, at, physical, True)
             at += size
             if (
@@ -164,7 +164,7 @@ class CheckedReads:
             result.size -= size
         if begin < at:
             result.views.append(records[begin:at])
-        result.count += len(taken)
+        result.count += len(entries)
         result.size += at
 
     def sound(self, record: memoryview, physical_offset: int) -> bool:

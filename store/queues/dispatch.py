@@ -291,9 +291,14 @@ class Dispatcher:
         queue = run.queue
         for message in run.each():
             queue_offset = message.queue_offset
-            told = queue_offset + 1, message.tags_code, message.store_timestamp, message.properties
+            details = (
+                queue_offset + 1,
+                message.tags_code,
+                message.store_timestamp,
+                message.properties,
+            )
             try:
-                if arrival(queue.topic, queue.queue_id, *told):
+                if arrival(queue.topic, queue.queue_id, *details):
                     return False
             except CONTENT_ERRORS as error:
                 at = message.physical_offset

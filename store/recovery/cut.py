@@ -126,12 +126,12 @@ def begin(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: 
     """
     log = _loaded(disk, log_directory)
     try:
-        taken = _behind(log, offset)
+        loss = _behind(log, offset)
         kept = _free(disk, keep_in)
         _keep(disk, log, offset, kept)
     finally:
         log.close()
-    made = msgspec.structs.replace(taken, kept_in=str(kept.relative_to(root)))
+    made = msgspec.structs.replace(loss, kept_in=str(kept.relative_to(root)))
     try:
         disk.write_atomically(root / CUT_MARK, msgspec.json.encode(made), backup=False)
     except OSError:

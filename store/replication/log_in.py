@@ -239,8 +239,8 @@ class LogIn:
                 if self._log.tail is None or physical_offset >= self._log.tail.end:
                     await self._roll(len(data))
                 assert physical_offset == self._log.max_offset, (physical_offset, self._log.tail)
-                taken = self._log.append(data, stored)
-                assert taken, (physical_offset, len(data))
+                appended = self._log.append(data, stored)
+                assert appended, (physical_offset, len(data))
                 self._offer(physical_offset, headers)
             case Filler(physical_offset, data):
                 if self._log.tail is None or physical_offset >= self._log.tail.end:

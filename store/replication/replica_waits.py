@@ -108,7 +108,7 @@ class ReplicaWaits:
     def answer(self) -> None:
         """Answer those whose messages enough slaves have, for a while. Hot."""
         waiting, monotonic = self._by_end, self._clock.monotonic
-        held, ends, left, told = self._held(), 0.0, STRIDE, False
+        held, ends, left, answered = self._held(), 0.0, STRIDE, False
         while waiting and waiting[0][0] <= held:
             if not left:
                 left, now = STRIDE, monotonic()
@@ -117,9 +117,9 @@ class ReplicaWaits:
                     self._left.set()
                     break
             left -= 1
-            told = True
+            answered = True
             self._tell(heappop(waiting)[2], PutOutcome.DURABLE)
-        if told:
+        if answered:
             self._drop_answered()
             self._on_answered()
 

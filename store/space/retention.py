@@ -126,10 +126,10 @@ class AgeMeter:
     def _take_back(self, length_ms: int) -> None:
         while length_ms and self.skips:
             last = self.skips.pop()
-            taken = min(last.length_ms, length_ms)
-            length_ms -= taken
-            if last.length_ms > taken:
-                self.skips.append(_Skip(last.before_ms, last.length_ms - taken))
+            part_ms = min(last.length_ms, length_ms)
+            length_ms -= part_ms
+            if last.length_ms > part_ms:
+                self.skips.append(_Skip(last.before_ms, last.length_ms - part_ms))
 
     def age_ms(self, moment_ms: int) -> int:
         """How long ago that was; negative for a time in the future."""

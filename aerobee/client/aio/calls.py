@@ -16,13 +16,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-async def call(function: Callable[[T], R | Awaitable[R]], given: T) -> R:
+async def call(function: Callable[[T], R | Awaitable[R]], argument: T) -> R:
     """Call a user's function and return its result. Raises: what the function raises."""
     if is_async(function):
-        result = function(given)
+        result = function(argument)
     else:
         result = await anyio.to_thread.run_sync(
-            call_in_thread, function, given, abandon_on_cancel=True
+            call_in_thread, function, argument, abandon_on_cancel=True
         )
     return await result if isawaitable(result) else result
 

@@ -13,9 +13,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def call(function: Callable[[T], R], given: T) -> R:
+def call(function: Callable[[T], R], argument: T) -> R:
     """Call a user's function and return its result. Raises: what the function raises."""
-    return function(given)
+    return function(argument)
 
 
 call_in_worker = call_in_thread

@@ -158,13 +158,13 @@ def divided(options: Mapping[str, Any], own: type) -> tuple[dict[str, Any], dict
     return mine, {name: value for name, value in options.items() if name not in names}
 
 
-def name_servers(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def name_servers(names: str | Sequence[str] | None) -> tuple[str, ...]:
     """The addresses as `host:port`; from NAMESRV_ADDR, then 127.0.0.1:9876, if none are given.
 
     A text separates them by `;` or `,`; the port is optional. Raises: ConfigurationError.
     Source: client §2.1.
     """
-    listed = given or os.environ.get("NAMESRV_ADDR") or NAMESRV_DEFAULT
+    listed = names or os.environ.get("NAMESRV_ADDR") or NAMESRV_DEFAULT
     parts = listed.replace(",", ";").split(";") if isinstance(listed, str) else listed
     addresses = tuple(_address(part) for part in parts if part.strip())
     if not addresses:

@@ -84,12 +84,12 @@ class PoppedQueue(HeldQueue):
 
     def take(self, most: int) -> list[ReceivedMessage]:
         """Return up to `most` messages for a handler, oldest first."""
-        taken = HeldQueue.take(self, most)
+        messages = HeldQueue.take(self, most)
         self.unfinished.clear()
-        self.at_work += len(taken)
-        for _ in taken:
+        self.at_work += len(messages)
+        for _ in messages:
             self._until.popleft()
-        return taken
+        return messages
 
     def finish(self, queue_offset: int) -> None:
         """Note that one message is finished, or given up."""

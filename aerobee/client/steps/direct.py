@@ -47,10 +47,10 @@ class DirectConsumption:
             error = self.verdict.error
             result = "CR_LATER" if error is None else "CR_THROW_EXCEPTION"
             remark = None if error is None else f"{type(error).__name__}: {error}"
-        told = ConsumeMessageDirectlyResult(
+        body = ConsumeMessageDirectlyResult(
             order=order,
             consume_result=result,
             remark=remark,
             spent_time_mills=int(1000 * (clock.monotonic() - began)),
         )
-        return Answer(body=told.to_bytes())
+        return Answer(body=body.to_bytes())

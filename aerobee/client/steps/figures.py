@@ -52,8 +52,8 @@ class Figures:
         """Take a sample, unless the last one is recent."""
         if not self._samples or now - self._samples[-1][0] >= SAMPLE_S:
             zero = Counts()
-            taken = {topic: counts.less(zero) for topic, counts in self.topics.items()}
-            self._samples.append((now, taken))
+            growth = {topic: counts.less(zero) for topic, counts in self.topics.items()}
+            self._samples.append((now, growth))
 
     def status(self, topic: str, now: float) -> ConsumeStatus:
         """The rates of a topic in the last minute, and its failures of the last hour."""

@@ -143,11 +143,11 @@ class HeldQueue:
 
     def take(self, most: int) -> list[ReceivedMessage]:
         """Return up to `most` messages, oldest first; they count as unfinished from here."""
-        taken: list[ReceivedMessage] = []
-        self.take_into(taken, most)
-        return taken
+        messages: list[ReceivedMessage] = []
+        self.take_into(messages, most)
+        return messages
 
-    def take_into(self, taken: list[ReceivedMessage], most: int) -> None:
+    def take_into(self, messages: list[ReceivedMessage], most: int) -> None:
         """Add up to `most` messages to a list, oldest first; they count as unfinished from here.
 
         An interruption leaves each message in `waiting` or in `unfinished` and the list, or in all.
@@ -156,7 +156,7 @@ class HeldQueue:
         while waiting and most > 0:
             message = waiting[0]
             unfinished[message.queue_offset] = None
-            taken.append(message)
+            messages.append(message)
             waiting.popleft()
             self._use(-len(message.body))
             most -= 1

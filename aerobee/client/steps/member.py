@@ -214,12 +214,12 @@ class Member:
 
     # ── Offsets ──
 
-    def commit(self, given: Mapping[MessageQueue, int] | None) -> Steps[None]:
+    def commit(self, offsets: Mapping[MessageQueue, int] | None) -> Steps[None]:
         """Commit the given offsets, or the progress of each held queue.
 
         Raises: TransportError, BrokerError.
         """
-        wanted = given if given is not None else self._uncommitted()
+        wanted = offsets if offsets is not None else self._uncommitted()
         for queue, offset in dict(wanted).items():
             yield from self._commit_one(queue, offset)
         self.offsets.save()

@@ -99,7 +99,7 @@ class Outbox:
     # ── Accepting ──
 
     def accept(
-        self, message: Message, given: MessageQueue | QueueSelector | None
+        self, message: Message, choice: MessageQueue | QueueSelector | None
     ) -> Steps[OutgoingMessage]:
         """Accept a message as soon as there is room for it; it is sent in the background.
 
@@ -110,8 +110,8 @@ class Outbox:
         sender = self.sender
         outgoing = self._outgoing(sender.batch_of(message))
         queue = None
-        if given is not None or message.ordering_key:
-            queue = yield from sender.queue_for(message, given)
+        if choice is not None or message.ordering_key:
+            queue = yield from sender.queue_for(message, choice)
         self._accepted += 1
         if self._accepted % TURN_MESSAGES == 0:
             yield Wait(sender.instance.closing, 0.0)
@@ -295,13 +295,13 @@ class Outbox:
         """Raise the failures that were not raised yet, once. Raises: UndeliveredError with them."""
         failed, self._failed, self._failed_bytes = self._failed, {}, 0
         more, self._forgotten = self._forgotten, 0
-        told = [
+        failures = [
             (outgoing.batch.messages[0], outgoing.outcome)
             for outgoing in failed
             if isinstance(outgoing.outcome, AerobeeError)
         ]
-        if told:
-            raise UndeliveredError(told, more)
+        if failures:
+            raise UndeliveredError(failures, more)
 
 
 def taken(waiting: deque[OutgoingMessage]) -> list[OutgoingMessage]:

@@ -166,17 +166,17 @@ class PullMember(Member):
         deadline = self.instance.clock.monotonic() + timeout_s
         self._put_back_taken()
         while True:
-            taken = self.take(most)
+            messages = self.take(most)
             left_s = deadline - self.instance.clock.monotonic()
-            if taken or self.closing.is_set:
-                self._hand_out(taken)
-                return taken
+            if messages or self.closing.is_set:
+                self._hand_out(messages)
+                return messages
             if self.instance.closing.is_set:
                 raise ClientClosedError("the client of this consumer is closed")
             for held in self.held.values():
                 raise_if_broken(held)
             if left_s <= 0:
-                return taken
+                return messages
             self.cache.arrived.clear()
             yield Wait(self.cache.arrived, left_s)
 
@@ -186,21 +186,21 @@ class PullMember(Member):
             self._ready.extend(
                 held for held in self.held.values() if held.waiting and not held.paused
             )
-        taken = self._taken
-        while self._ready and len(taken) < most:
-            self._ready[0].take_into(taken, most - len(taken))
+        messages = self._taken
+        while self._ready and len(messages) < most:
+            self._ready[0].take_into(messages, most - len(messages))
             self._ready.popleft()
         if not self.config.retry:
-            return taken
+            return messages
         retries = retry_topic(self.group)
         return [
             replace(message, topic=message.original_topic) if message.topic == retries else message
-            for message in taken
+            for message in messages
         ]
 
-    def _hand_out(self, taken: Sequence[ReceivedMessage]) -> None:
+    def _hand_out(self, messages: Sequence[ReceivedMessage]) -> None:
         """Note that the caller gets these messages; hooks are called for them."""
-        handed_out(self.hooks, self.group, taken)
+        handed_out(self.hooks, self.group, messages)
         self._taken = []
 
     def _put_back_taken(self) -> None:

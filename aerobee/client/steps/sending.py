@@ -139,10 +139,10 @@ class Sender:
         return (yield from self._deliver(batch, choice, timeout_s, require_ok=False))
 
     def queue_for(
-        self, message: Message, given: MessageQueue | QueueSelector | None
+        self, message: Message, choice: MessageQueue | QueueSelector | None
     ) -> Steps[MessageQueue]:
         """The queue of the first try of a message. Raises: as `queues`, ConfigurationError."""
-        choose = self._choice(message, given)
+        choose = self._choice(message, choice)
         route = yield from self._route(message.topic, self.config.timeout)
         return choose(route.to_publish, None)
 
@@ -360,14 +360,14 @@ class Sender:
 
     # ── Queue choice ──
 
-    def _choice(self, message: Message, given: MessageQueue | QueueSelector | None) -> Choice:
+    def _choice(self, message: Message, choice: MessageQueue | QueueSelector | None) -> Choice:
         """The function that chooses the queue of each try. Raises: ConfigurationError."""
-        if isinstance(given, MessageQueue):
-            if given.topic != message.topic:
-                raise ConfigurationError(f"queue {given} is not of topic {message.topic}")
-            return lambda queues, last: given
-        if given is not None:
-            return lambda queues, last: selected(given, queues, message)
+        if isinstance(choice, MessageQueue):
+            if choice.topic != message.topic:
+                raise ConfigurationError(f"queue {choice} is not of topic {message.topic}")
+            return lambda queues, last: choice
+        if choice is not None:
+            return lambda queues, last: selected(choice, queues, message)
         if message.ordering_key:
             return lambda queues, last: queues[hashed(message.ordering_key or "", len(queues))]
         return lambda queues, last: self._next_queue(message.topic, queues, last)

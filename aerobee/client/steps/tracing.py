@@ -65,12 +65,12 @@ class Tracing:
         """Send the waiting records, as far as the time allows."""
         instance = self.sender.instance
         while self.traces.waiting and instance.clock.monotonic() < until_s:
-            taken = self._take()
+            traces = self._take()
             left_s = until_s - instance.clock.monotonic()
             message = Message(
                 self.traces.topic,
-                "".join(trace.text for trace in taken).encode(),
-                keys=keys_within(KEYS_BYTES, (key for trace in taken for key in trace.keys)),
+                "".join(trace.text for trace in traces).encode(),
+                keys=keys_within(KEYS_BYTES, (key for trace in traces for key in trace.keys)),
             )
             try:
                 yield from self.sender.send(message, None, left_s, require_ok=False)
@@ -82,14 +82,14 @@ class Tracing:
     def _take(self) -> list[Trace]:
         """Remove and return the oldest records of one topic, as many as fit into a message."""
         waiting = self.traces.waiting
-        taken = [waiting.popleft()]
-        size = len(taken[0].text)
-        while waiting and len(taken) < RECORDS_MAX and waiting[0].topic == taken[0].topic:
+        traces = [waiting.popleft()]
+        size = len(traces[0].text)
+        while waiting and len(traces) < RECORDS_MAX and waiting[0].topic == traces[0].topic:
             size += len(waiting[0].text)
             if size > MESSAGE_BYTES:
                 break
-            taken.append(waiting.popleft())
-        return taken
+            traces.append(waiting.popleft())
+        return traces
 
 
 def keys_within(size_bytes: int, keys: Iterable[str]) -> tuple[str, ...]:

@@ -160,9 +160,9 @@ class Run:
         """
         task = self.task
         self.known = self.manifest.load()
-        told = id_of_store(task.store, task.log_id, self.known, task.output)
-        matches = compared(segments, self.known, told, task.output)
-        self.log_id = id_of_log(told, self.known)
+        log_id = id_of_store(task.store, task.log_id, self.known, task.output)
+        matches = compared(segments, self.known, log_id, task.output)
+        self.log_id = id_of_log(log_id, self.known)
         if task.marks:
             keep_id(task.store, self.log_id)
         return [
@@ -227,8 +227,8 @@ class Run:
                 if len(group) > 1:
                     work.extendleft([segment] for segment in reversed(group))
                 else:
-                    told = error if isinstance(error, AerobeeError) else plain(str(error))
-                    failed[group[0].name] = str(told)
+                    cause = error if isinstance(error, AerobeeError) else plain(str(error))
+                    failed[group[0].name] = str(cause)
         return Outcome(done, failed)
 
     def group(self, group: Sequence[Segment], *, sealed: bool) -> list[Entry]:

@@ -86,14 +86,14 @@ def gathered(
     options: Sequence[Callable[[Callable[..., Any]], Callable[..., Any]]],
     name: str,
     make: Callable[..., Any],
-    taken: Sequence[str],
+    keys: Sequence[str],
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """A decorator that adds options to a command and passes their values as one object `name`."""
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         @wraps(function)
         def called(**values: Any) -> R:
-            values[name] = make(**{key: values.pop(key) for key in taken})
+            values[name] = make(**{key: values.pop(key) for key in keys})
             return function(**values)
 
         decorated: Callable[..., R] = called
@@ -243,11 +243,13 @@ class Source:
             return
         from aerobee.spark.options import read_options, store_options
 
-        given = self._options(instant_ms(self.since, "--since"), instant_ms(self.until, "--until"))
+        options = self._options(
+            instant_ms(self.since, "--since"), instant_ms(self.until, "--until")
+        )
         if self.store is not None:
-            store_options(given)
+            store_options(options)
         else:
-            read_options(given, stream=False)
+            read_options(options, stream=False)
 
     def _loaded(
         self,
@@ -265,27 +267,27 @@ class Source:
 
     def _options(self, since_ms: int | None, until_ms: int | None) -> dict[str, str]:
         """The options of the read, except its columns. Raises: ConfigurationError."""
-        given = self._bounds(since_ms, until_ms)
+        options = self._bounds(since_ms, until_ms)
         if self.store is not None:
-            given["path"] = self.store
+            options["path"] = self.store
             if self.topics:
-                given["topics"] = ",".join(self.topics)
+                options["topics"] = ",".join(self.topics)
             if self.pattern is not None:
                 raise ConfigurationError("--topic-pattern reads a broker; with --store say --topic")
-            return self._with_own(given)
+            return self._with_own(options)
         if bool(self.topics) == bool(self.pattern):
             raise ConfigurationError("give --topic or --topic-pattern")
-        given["nameServer"] = self.name_server
+        options["nameServer"] = self.name_server
         if since_ms is not None:
             # A queue without newer messages has nothing to read, which is no error.
-            given["startingOffsetsByTimestampStrategy"] = "latest"
-        given |= {"subscribe": ",".join(self.topics)} if self.topics else {}
-        given |= {"subscribePattern": self.pattern} if self.pattern else {}
-        return self._with_own(given)
+            options["startingOffsetsByTimestampStrategy"] = "latest"
+        options |= {"subscribe": ",".join(self.topics)} if self.topics else {}
+        options |= {"subscribePattern": self.pattern} if self.pattern else {}
+        return self._with_own(options)
 
-    def _with_own(self, given: Mapping[str, str]) -> dict[str, str]:
+    def _with_own(self, options: Mapping[str, str]) -> dict[str, str]:
         """Add the options of `--option`, which override the given ones in any spelling."""
-        both = dict(given) | pairs(self.options, "--option")
+        both = dict(options) | pairs(self.options, "--option")
         return {name.lower(): text for name, text in both.items()}
 
     def _archived(self, spark: SparkSession) -> DataFrame:
@@ -296,8 +298,8 @@ class Source:
 
     @staticmethod
     def _bounds(since_ms: int | None, until_ms: int | None) -> dict[str, str]:
-        given = {"startingTimestamp": since_ms, "endingTimestamp": until_ms}
-        return {name: str(value) for name, value in given.items() if value is not None}
+        bounds = {"startingTimestamp": since_ms, "endingTimestamp": until_ms}
+        return {name: str(value) for name, value in bounds.items() if value is not None}
 
 
 def cluster_at(name_server: str) -> Cluster:
@@ -350,8 +352,8 @@ def is_there(spark: SparkSession, path: str) -> bool:
     """Whether a path, in Spark's notation, names a file or a directory."""
     jvm: Any = spark.sparkContext._jvm
     context: Any = spark.sparkContext._jsc
-    given = jvm.org.apache.hadoop.fs.Path(path)
-    return bool(given.getFileSystem(context.hadoopConfiguration()).exists(given))
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    return bool(place.getFileSystem(context.hadoopConfiguration()).exists(place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,7 +473,7 @@ def run_as_program(command: click.Command, arguments: list[str] | None = None) -
     """The `main` of a job: run its command and exit with its code, errors in a line on stderr."""
     only_texts(command)
 
-    def run(given: list[str] | None) -> Any:
-        return command.main(args=given, standalone_mode=False)
+    def run(arguments: list[str] | None) -> Any:
+        return command.main(args=arguments, standalone_mode=False)
 
     sys.exit(exit_code_of(run, arguments))

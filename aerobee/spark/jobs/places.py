@@ -44,9 +44,9 @@ class Place:
         jvm = _jvm(spark)
         context: Any = spark.sparkContext._jsc
         self._jvm = jvm
-        given = jvm.org.apache.hadoop.fs.Path(path)
-        self._files = given.getFileSystem(context.hadoopConfiguration())
-        self._path = self._files.makeQualified(given)
+        place = jvm.org.apache.hadoop.fs.Path(path)
+        self._files = place.getFileSystem(context.hadoopConfiguration())
+        self._path = self._files.makeQualified(place)
         self.path = str(self._path.toString())
         """The path with scheme and host."""
 

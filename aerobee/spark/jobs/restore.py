@@ -307,8 +307,8 @@ def command(
             announce(sending.run)
             sent = restore(rows, plan, target, sending, to_broker=to_broker)
         sending.tell(sent)
-        if not task.topics and (told := left_out(counts)):
-            click.echo(told, err=True)
+        if not task.topics and (notice := left_out(counts)):
+            click.echo(notice, err=True)
         if sent is not None:
             output.deliver(sent)
         else:

@@ -48,20 +48,20 @@ class SegmentMatch(Enum):
     """The first record is another one."""
 
 
-def id_of_store(store: Path, told: str, known: Mapping[int, Entry], archive: str) -> str:
-    """The log id that a store has, or that the user `told`; empty without one.
+def id_of_store(store: Path, log_id: str, known: Mapping[int, Entry], archive: str) -> str:
+    """The log id that a store has, or `log_id`, if the user gave it; empty without one.
 
     Raises: ConfigurationError, if store or archive contradict the user; OSError.
     """
     kept = kept_id(store)
-    if not told:
+    if not log_id:
         return kept
     ids = _ids(known.values())
-    if kept not in ("", told):
-        raise ConfigurationError(f"--log-id {told}: {store} is of log {kept} ({ARCHIVE}/{ID})")
-    if ids and told not in ids:
-        raise ConfigurationError(f"--log-id {told}: {archive} is of log {' and '.join(ids)}")
-    return told
+    if kept not in ("", log_id):
+        raise ConfigurationError(f"--log-id {log_id}: {store} is of log {kept} ({ARCHIVE}/{ID})")
+    if ids and log_id not in ids:
+        raise ConfigurationError(f"--log-id {log_id}: {archive} is of log {' and '.join(ids)}")
+    return log_id
 
 
 def _ids(entries: Iterable[Entry]) -> list[str]:

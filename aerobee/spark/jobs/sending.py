@@ -94,8 +94,8 @@ class ResendOptions:
 
     def tell(self, sent: DataFrame | None) -> None:
         """Print the result of the run on stderr; `sent` is the result of `send`, if it ran."""
-        told = "nothing to send" if self.yes else "nothing sent: say --yes"
-        click.echo(told if sent is None else f"sent with {REPLAY}={self.run}", err=True)
+        outcome = "nothing to send" if self.yes else "nothing sent: say --yes"
+        click.echo(outcome if sent is None else f"sent with {REPLAY}={self.run}", err=True)
 
 
 def announce(run: str) -> None:
@@ -151,8 +151,8 @@ def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool)
     """
     from pyspark.sql import functions as sql
 
-    given = sql.coalesce("properties", sql.create_map().cast("map<string,string>"))
-    kept = sql.map_filter(given, lambda name, _value: is_ours_to_send(name))
+    properties = sql.coalesce("properties", sql.create_map().cast("map<string,string>"))
+    kept = sql.map_filter(properties, lambda name, _value: is_ours_to_send(name))
     return messages.select(
         topic.alias("topic"),
         *("body", "tags", "keys"),
@@ -160,7 +160,7 @@ def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool)
             kept, sql.create_map(sql.lit(REPLAY), sql.lit(run), sql.lit(FROM), place_of(messages))
         ).alias("properties"),
         *("msgId", "flag"),
-        given["__SHARDINGKEY"].alias("shardingKey"),
+        properties["__SHARDINGKEY"].alias("shardingKey"),
         *(["queueId"] if keep_queues else []),
         *([BORN] if BORN in messages.columns else []),
         *([_not_past(DUE)] if DUE in messages.columns else []),

@@ -78,8 +78,8 @@ def _read_iceberg(spark: SparkSession, table: str, starts: Sequence[int]) -> Dat
 
 
 def _location(spark: SparkSession, table: str) -> str:
-    told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Location'")
-    return str(told.first()["data_type"])  # type: ignore[index]  # every table of Iceberg has one
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Location'")
+    return str(rows.first()["data_type"])  # type: ignore[index]  # every table of Iceberg has one
 
 
 def _folders(starts: Sequence[int]) -> list[str]:

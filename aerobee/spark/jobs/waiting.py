@@ -53,11 +53,11 @@ def waiting(records: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
     from pyspark.sql import functions as sql
 
     delay = _said()
-    told = records.withColumns(
+    rows = records.withColumns(
         {"_topic": delay.topic, "_queue": delay.queue, "_timer": delay.timer}
     )
-    held = told.where(sql.col("topic").isin(*HOLDERS) & sql.col("_topic").isNotNull())
-    left = told.where(_has_left(delay)).groupBy(*KEY).agg(sql.count("*").alias("_left"))
+    held = rows.where(sql.col("topic").isin(*HOLDERS) & sql.col("_topic").isNotNull())
+    left = rows.where(_has_left(delay)).groupBy(*KEY).agg(sql.count("*").alias("_left"))
     deleted = held.where(delay.deletes.isNotNull()).select(
         "_topic", "_timer", _deleted_id(delay).alias("msgId")
     )

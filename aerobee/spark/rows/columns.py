@@ -169,15 +169,15 @@ def accepted(fields: Iterable[tuple[str, str]], preset: str = AEROBEE) -> tuple[
 
     Any subset in any order, each with its own type. Raises: ConfigurationError.
     """
-    given = dict(fields)
-    for name in _checked(tuple(given), preset):
+    types = dict(fields)
+    for name in _checked(tuple(types), preset):
         wanted = _ddl(name, preset)
-        if given[name].replace(" ", "") != wanted:
+        if types[name].replace(" ", "") != wanted:
             raise ConfigurationError(
-                f"schema: column {name!r} is {SPELLED.get(wanted, wanted)}, not {given[name]}; "
+                f"schema: column {name!r} is {SPELLED.get(wanted, wanted)}, not {types[name]}; "
                 "read it as it is and cast it in the query"
             )
-    return tuple(given)
+    return tuple(types)
 
 
 def _checked(names: tuple[str, ...], preset: str) -> tuple[str, ...]:

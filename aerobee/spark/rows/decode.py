@@ -95,10 +95,10 @@ class Decoder:
             for run in _walk(view, 0, len(view)):
                 yield from self._by_rows(view, run)
             return
-        given = np.asarray(starts, np.int64)
-        if (np.diff(given) <= 0).any():
+        places = np.asarray(starts, np.int64)
+        if (np.diff(places) <= 0).any():
             raise RecordDamagedError("the places of the records to read do not ascend")
-        yield from self._by_rows(view, given)
+        yield from self._by_rows(view, places)
 
     def _by_rows(self, view: memoryview, starts: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         for at in range(0, len(starts), self.batch_rows):

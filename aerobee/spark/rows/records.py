@@ -58,12 +58,15 @@ class ChunkTooLarge(Exception):
         self.rows = rows
 
 
+_physical_offset = record.HEAD.pick("physical_offset")
+
+
 def damaged(view: memoryview, at: int) -> RecordDamagedError:
     """The error for bytes that should be a record: their position, and what is wrong with them."""
     left = len(view) - at
     if not 0 <= at < len(view):
         return RecordDamagedError(f"no whole record at byte {at} of a buffer of {len(view)} bytes")
-    place = record.HEAD.read(view, at).physical_offset if left >= record.HEAD.size else 0
+    place = _physical_offset(view, at)[0] if left >= record.HEAD.size else 0
     why = fault_at(view, at, place).detail
     return RecordDamagedError(
         f"no whole record at byte {at} of a buffer of {len(view)} bytes: {why}"

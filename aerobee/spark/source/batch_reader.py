@@ -38,9 +38,8 @@ class BatchReader(DataSourceReader):
         """
         from aerobee.spark.brokers import cluster_of
         from aerobee.spark.logs import set_up
-        from aerobee.spark.source.bounds import bounds
         from aerobee.spark.source.plan import partitions_of, ranges_of
-        from aerobee.spark.source.positions import queues_of
+        from aerobee.spark.source.positions import bounds, queues_of
 
         set_up()
         options = self.options

@@ -1,4 +1,4 @@
-"""Resolves what a query reads: its queues, and the offset of a position in each.
+"""Resolves what a query reads: its queues, the offset of a position in each, a batch's bounds.
 
 Options → topics → queues and addresses; a position → one offset per queue. A position sends only
 the requests that it needs: earliest queries no maximum, explicit offsets query nothing.
@@ -6,6 +6,7 @@ the requests that it needs: earliest queries no maximum, explicit offsets query 
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from aerobee.spark.offsets import (
     LatestPosition,
     TimePosition,
 )
+from aerobee.spark.source.plan import checked
 from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ ASKED_FOR_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 """Prefixes of the topics of groups; a pattern matches them only if it has the prefix, too."""
 NAMED = 5
 """The most queues that an error names."""
+
+log = logging.getLogger("aerobee.spark")
 
 
 def topics_of(cluster: Cluster, options: ReadOptions) -> tuple[str, ...]:
@@ -218,3 +222,40 @@ def _since(cluster: Cluster, position: TimePosition, queues: Sequence[Queue]) ->
 def _named(queues: Sequence[Queue]) -> str:
     names = ", ".join(str(queue) for queue in queues[:NAMED])
     return names if len(queues) <= NAMED else f"{names} and {len(queues) - NAMED} more"
+
+
+# ── The bounds of a batch ──
+
+
+def bounds(
+    cluster: Cluster, queues: Sequence[Queue], options: ReadOptions
+) -> tuple[Offsets, Offsets]:
+    """The start offset (inclusive) and the end offset (exclusive) of each queue, for batch reads of
+    Spark and for `aerobee.arrow` alike.
+
+    Raises: ConfigurationError for an end before the start and for expressions that a broker
+    refuses, DataLossError for offsets that no longer exist (with failOnDataLoss; otherwise it is
+    logged), and the errors of brokers and connections.
+    """
+    check_expression(cluster, queues, options)
+    start = resolved(cluster, options.starting, queues, options)
+    end = resolved(cluster, options.ending, queues, options)
+    for queue in queues:
+        if start[queue] > end[queue]:
+            _refuse_backwards(options, queue, start[queue], end[queue])
+            end[queue] = start[queue]
+    least, most = cluster.min_offsets(queues), cluster.max_offsets(queues)
+    offsets = checked(start, end, least, most, fail=options.fail_on_data_loss)
+    for loss in offsets.losses:
+        log.warning("%s; skipped", loss)
+    return offsets.start, offsets.end
+
+
+def _refuse_backwards(options: ReadOptions, queue: Queue, start: int, end: int) -> None:
+    """Refuse explicit offsets whose end lies before their start. Raises: ConfigurationError."""
+    if isinstance(options.starting, ExplicitPosition) and isinstance(
+        options.ending, ExplicitPosition
+    ):
+        raise ConfigurationError(
+            f"{queue}: startingOffsets {start} lies behind endingOffsets {end}; swap them"
+        )

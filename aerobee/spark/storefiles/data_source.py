@@ -94,7 +94,7 @@ class StoreReader(DataSourceReader):
 
             planned = plan_audit(self.options)
         elif self.options.mode == "segments":
-            from aerobee.spark.storefiles.segment_rows import plan_segments
+            from aerobee.spark.storefiles.read import plan_segments
 
             planned = plan_segments(self.options)
         else:
@@ -113,7 +113,7 @@ class StoreReader(DataSourceReader):
 
             yield from _batches(audit(partition.value, self.options), AUDIT_DDL, self.names)
         elif self.options.mode == "segments":
-            from aerobee.spark.storefiles.segment_rows import segment_rows
+            from aerobee.spark.storefiles.read import segment_rows
 
             yield from _batches(
                 segment_rows(partition.value, self.options), SEGMENTS_DDL, self.names
@@ -172,21 +172,21 @@ def _batches(
     at = [known.index(name) for name in names]
     schema = _arrow_schema(ddl, names)
 
-    def batch(taken: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    def batch(pending: list[tuple[Any, ...]]) -> pa.RecordBatch:
         arrays = [
-            pa.array([row[place] for row in taken], field.type)
+            pa.array([row[place] for row in pending], field.type)
             for place, field in zip(at, schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    taken: list[tuple[Any, ...]] = []
+    pending: list[tuple[Any, ...]] = []
     for row in rows:
-        taken.append(row)
-        if len(taken) == ROWS_PER_BATCH:
-            yield batch(taken)
-            taken = []
-    if taken:
-        yield batch(taken)
+        pending.append(row)
+        if len(pending) == ROWS_PER_BATCH:
+            yield batch(pending)
+            pending = []
+    if pending:
+        yield batch(pending)
 
 
 def _arrow_schema(ddl: str, names: Iterable[str]) -> pa.Schema:

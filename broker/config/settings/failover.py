@@ -46,21 +46,21 @@ def endpoint(text: str) -> Endpoint:
 
 def endpoints(text: str) -> str:
     """Check the addresses of etcd, and join them by `;`. Raises: ValueError."""
-    given = [part.strip() for part in text.split(";") if part.strip()]
-    if len(given) > ENDPOINTS_MAX:
-        raise ValueError(f"{len(given)} addresses, {ENDPOINTS_MAX} are possible")
-    return ";".join(endpoint(part).url for part in given)
+    urls = [part.strip() for part in text.split(";") if part.strip()]
+    if len(urls) > ENDPOINTS_MAX:
+        raise ValueError(f"{len(urls)} addresses, {ENDPOINTS_MAX} are possible")
+    return ";".join(endpoint(part).url for part in urls)
 
 
 def members(text: str) -> str:
     """Check the numbers of a group's members, and join them by `;`. Raises: ValueError."""
-    given = [part.strip() for part in text.split(";") if part.strip()]
-    if len(given) > MEMBERS_MAX:
-        raise ValueError(f"{len(given)} members, {MEMBERS_MAX} are possible")
-    for part in given:
+    ids = [part.strip() for part in text.split(";") if part.strip()]
+    if len(ids) > MEMBERS_MAX:
+        raise ValueError(f"{len(ids)} members, {MEMBERS_MAX} are possible")
+    for part in ids:
         if not part.isascii() or not part.isdigit() or not 0 < int(part[:20]) <= MEMBER_MAX:
             raise ValueError(f"{part} is no brokerId of a member: 1, 2, 3 and so on")
-    numbers = sorted(map(int, given))
+    numbers = sorted(map(int, ids))
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"{text} has a member twice")
     return ";".join(map(str, numbers))

@@ -12,15 +12,15 @@ HA_PEERS_MAX = 256
 
 def peers(text: str) -> str:
     """Check addresses and networks, and join them by `;`. Raises: ValueError."""
-    given = [part.strip() for part in text.split(";") if part.strip()]
-    if len(given) > HA_PEERS_MAX:
-        raise ValueError(f"{len(given)} addresses and networks, {HA_PEERS_MAX} are possible")
-    for address in given:
+    items = [part.strip() for part in text.split(";") if part.strip()]
+    if len(items) > HA_PEERS_MAX:
+        raise ValueError(f"{len(items)} addresses and networks, {HA_PEERS_MAX} are possible")
+    for address in items:
         try:
             ipaddress.ip_network(address)
         except ValueError as error:
             raise ValueError(f"{address} is no address and no network: {error}") from None
-    return ";".join(given)
+    return ";".join(items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,8 +80,8 @@ def merged(own: Snapshot | None, look: ClusterLook, at_ms: int) -> Snapshot:
 
 def missing_of(look: ClusterLook) -> list[str]:
     """The brokers of which neither master nor slave tells its tables."""
-    told = look.tables.keys() | {row["broker"] for row in look.rows if row["own"]}
-    return sorted({row["broker"] for row in look.rows} - told)
+    brokers = look.tables.keys() | {row["broker"] for row in look.rows if row["own"]}
+    return sorted({row["broker"] for row in look.rows} - brokers)
 
 
 def joined(column: str, *lists: Sequence[Row]) -> Iterator[list[Row]]:

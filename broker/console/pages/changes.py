@@ -30,9 +30,9 @@ class Changes:
         self._frame = frame
         self._console = frame.console
 
-    async def _call(self, request: Request, name: str, given: Mapping[str, Any]) -> Outcome:
+    async def _call(self, request: Request, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Do a change that the viewer has confirmed. Raises: Failure."""
-        return await self._console.call(viewer_of(request), name, given, confirmed=True)
+        return await self._console.call(viewer_of(request), name, arguments, confirmed=True)
 
     async def _done(
         self, request: Request, title: str, result: str, back: str, outcome: Outcome, here: str = ""
@@ -141,8 +141,8 @@ class Changes:
         text = self._frame.translator(request)
         if request.method == "POST":
             form = Fields(dict(await form_of(request)))
-            given = {name: form.needed(name) for name in ("topic", "to")}
-            outcome = await self._call(request, "group.reset", given | {"name": form["group"]})
+            arguments = {name: form.needed(name) for name in ("topic", "to")}
+            outcome = await self._call(request, "group.reset", arguments | {"name": form["group"]})
             result = _movement(outcome.value or [], text, done=True)
             back = link("/group", name=form["group"])
             return await self._done(request, text("Offsets moved"), result, back, outcome, "/reset")
@@ -156,9 +156,9 @@ class Changes:
         if query["group"] and query["topic"] and query["where"]:
             try:
                 to = _position(query)
-                given = {"name": query["group"], "topic": query["topic"], "to": to}
+                arguments = {"name": query["group"], "topic": query["topic"], "to": to}
                 outcome = await self._console.call(
-                    viewer, "group.reset", {**given, "dry_run": True}
+                    viewer, "group.reset", {**arguments, "dry_run": True}
                 )
                 moves = outcome.value or []
             except Failure as error:
@@ -192,8 +192,8 @@ class Changes:
         if request.method == "POST":
             form = Fields(dict(await form_of(request)))
             name = form.needed("name")
-            given = {"name": name, "queues": _whole(form, "queues"), "perm": form["perm"]}
-            outcome = await self._call(request, "topic.create", given)
+            arguments = {"name": name, "queues": _whole(form, "queues"), "perm": form["perm"]}
+            outcome = await self._call(request, "topic.create", arguments)
             result = text("Topic {name} is there.", name=name)
             back = link("/topic", name=name)
             return await self._done(request, title, result, back, outcome, "/topics")
@@ -218,8 +218,8 @@ class Changes:
         name = form.needed("name")
         title, back = text("Change topic {name}", name=name), link("/topic", name=name)
         if request.method == "POST" and form["confirmed"]:
-            given = {"name": name, "queues": _whole(form, "queues"), "perm": form["perm"]}
-            outcome = await self._call(request, "topic.alter", given)
+            arguments = {"name": name, "queues": _whole(form, "queues"), "perm": form["perm"]}
+            outcome = await self._call(request, "topic.alter", arguments)
             result = text("Topic {name} is changed.", name=name)
             return await self._done(request, title, result, back, outcome, "/topics")
         topic = (await self._console.call(viewer, "topic.describe", {"name": name})).value
@@ -270,8 +270,8 @@ class Changes:
             outcome = await self._call(request, "topic.delete", {"name": name})
             result = text("Topic {name} is deleted.", name=name)
             return await self._done(request, title, result, "/topics", outcome, "/topics")
-        given = {"name": name, "dry_run": True}
-        lost = (await self._console.call(viewer_of(request), "topic.delete", given)).value
+        arguments = {"name": name, "dry_run": True}
+        lost = (await self._console.call(viewer_of(request), "topic.delete", arguments)).value
         groups = ", ".join(
             f"{group} ({text('{n} behind', n=formats.number(lag))})"
             for group, lag in lost["groups"].items()
@@ -344,8 +344,8 @@ class Changes:
         value = form["value"]
         if form["confirmed"]:
             assert self._console.own is not None, "there are settings"
-            given = {"values": [f"{key}={value}"], "broker": self._console.own.name}
-            outcome = await self._call(request, "broker.config.set", given)
+            arguments = {"values": [f"{key}={value}"], "broker": self._console.own.name}
+            outcome = await self._call(request, "broker.config.set", arguments)
             result = text("{key} is {value} now, and at later starts.", key=key, value=value)
             return await self._done(request, title, result, "/settings", outcome, "/settings")
         question = text(

@@ -128,7 +128,7 @@ class Frame:
         text = self.translator(request)
         if snapshot is None or not snapshot.missing:
             return []
-        told = text(
+        notice = text(
             "What these brokers have is not shown here, because they do not tell it: {brokers}.",
             brokers=", ".join(snapshot.missing),
         )
@@ -141,7 +141,7 @@ class Frame:
             for row in snapshot.brokers
             if row["lacks"] and row["broker"] in snapshot.missing
         }
-        return [State("error", " ".join([told, *missing.values()]))]
+        return [State("error", " ".join([notice, *missing.values()]))]
 
     def piece(self, request: Request, template: str, /, **shown: Any) -> str:
         """A piece of a page, for one that is open."""
@@ -202,8 +202,8 @@ def cluster_name(snapshot: Snapshot | None) -> str:
 class Fields(dict[str, str]):
     """Fields of a query or a form, the last of each name; empty texts for those not given."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        super().__init__({name: str(value) for name, value in given.items()})
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        super().__init__({name: str(value) for name, value in fields.items()})
 
     def __missing__(self, name: str) -> str:
         return ""
@@ -228,9 +228,9 @@ def viewer_of(request: Request) -> Viewer:
 
 def language_of(request: Request) -> str:
     """The language that was chosen, else the first of the browser's that there is."""
-    given = request.cookies.get(LANGUAGE_COOKIE, "")
-    if given in LANGUAGES:
-        return given
+    cookie = request.cookies.get(LANGUAGE_COOKIE, "")
+    if cookie in LANGUAGES:
+        return cookie
     for part in request.headers.get("accept-language", "").split(","):
         name = part.partition(";")[0].strip().lower()[:2]
         if name in LANGUAGES:
@@ -240,8 +240,8 @@ def language_of(request: Request) -> str:
 
 def theme_of(request: Request) -> str:
     """The colours that were chosen; empty: those of the system."""
-    given = request.cookies.get(THEME_COOKIE, "")
-    return given if given in THEMES else ""
+    cookie = request.cookies.get(THEME_COOKIE, "")
+    return cookie if cookie in THEMES else ""
 
 
 def chosen(request: Request) -> Response:

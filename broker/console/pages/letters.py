@@ -45,8 +45,8 @@ class Letters:
             raise Failure(400, "usage", "choose 1 to {most} letters", {"most": LETTERS_MAX})
         if form["confirmed"]:
             return await self._do(request, group, what, places)
-        given = {"group": group, "id": places}
-        outcome = await self._console.call(viewer_of(request), COMMANDS[what], given)
+        arguments = {"group": group, "id": places}
+        outcome = await self._console.call(viewer_of(request), COMMANDS[what], arguments)
         rows = outcome.value or []
         return await self._frame.show(
             request,
@@ -61,9 +61,9 @@ class Letters:
 
     async def _do(self, request: Request, group: str, what: str, places: Sequence[str]) -> Response:
         text = self._frame.translator(request)
-        given = {"group": group, "id": places}
+        arguments = {"group": group, "id": places}
         outcome = await self._console.call(
-            viewer_of(request), COMMANDS[what], given, confirmed=True
+            viewer_of(request), COMMANDS[what], arguments, confirmed=True
         )
         problems = problems_of(what, outcome.value)
         gone = text("it is no dead letter any more, or was sent again before")
@@ -132,15 +132,15 @@ class Letters:
 
 def _edited(group: str, identity: str, form: Fields) -> Mapping[str, Any]:
     """The arguments of the command: a body that is left empty stays as it was."""
-    given: dict[str, Any] = {"group": group, "identity": identity, "tag": form["tag"]}
+    arguments: dict[str, Any] = {"group": group, "identity": identity, "tag": form["tag"]}
     if form["body"]:
         # Browsers send the ends of lines as two signs.
-        given["body"] = form["body"].replace("\r\n", "\n")
+        arguments["body"] = form["body"].replace("\r\n", "\n")
     if form["key"]:
-        given["key"] = form["key"].split()
+        arguments["key"] = form["key"].split()
     if form["to_topic"]:
-        given["to_topic"] = form["to_topic"].strip()
-    return given
+        arguments["to_topic"] = form["to_topic"].strip()
+    return arguments
 
 
 def _text_of(body: bytes | None) -> str | None:

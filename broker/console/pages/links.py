@@ -7,5 +7,5 @@ from urllib.parse import urlencode
 
 def link(path: str, /, **query: object) -> str:
     """An address on these pages; what is None or empty is left out."""
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+    parameters = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(parameters, doseq=True)}" if parameters else path

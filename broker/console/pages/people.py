@@ -27,10 +27,10 @@ class People:
         text = self._frame.translator(request)
         form = Fields(dict(await form_of(request)))
         name = form.needed("name")
-        given: dict[str, Any] = {"name": name, "secret": form.needed("secret")}
+        arguments: dict[str, Any] = {"name": name, "secret": form.needed("secret")}
         if form["super"]:
-            given["super"] = True
-        await self._console.call(viewer_of(request), "users.create", given, confirmed=True)
+            arguments["super"] = True
+        await self._console.call(viewer_of(request), "users.create", arguments, confirmed=True)
         result = text("User {name} is there.", name=name)
         if not form["super"]:
             result += " " + text("Without rights: grant some now.")
@@ -63,8 +63,8 @@ class People:
         if not actions:
             raise Failure(400, "usage", "choose what the user may do")
         user, resource = form.needed("user"), f"{form['kind']}:{form.needed('resource')}"
-        given = {"user": user, "resource": resource, "actions": actions}
-        await self._console.call(viewer_of(request), "acl.grant", given, confirmed=True)
+        arguments = {"user": user, "resource": resource, "actions": actions}
+        await self._console.call(viewer_of(request), "acl.grant", arguments, confirmed=True)
         result = text(
             "{user} may {actions} on {resource}.",
             user=user,

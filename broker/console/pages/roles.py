@@ -42,12 +42,12 @@ class Roles:
         if request.method == "POST":
             tried = await self._try(request, "ha.switch", {"to": address})
             if tried.outcome is not None:
-                told = tried.outcome.value
+                value = tried.outcome.value
                 result = text(
                     "{address} is the master now, and the old one follows it. Sends were refused "
                     "for {ms} ms.",
                     address=address,
-                    ms=formats.number(round(told["paused_s"] * 1000)),
+                    ms=formats.number(round(value["paused_s"] * 1000)),
                 )
                 return await self._done(request, result, tried.outcome)
         else:
@@ -83,14 +83,14 @@ class Roles:
         form = Fields(dict(fields) if fields else request.query_params)
         address = form.needed("address")
         accepted = [value for name, value in fields if name == "accept"]
-        given: dict[str, Any] = {"address": address, "accept": accepted}
+        arguments: dict[str, Any] = {"address": address, "accept": accepted}
         if request.method == "POST":
-            tried = await self._try(request, "ha.promote", given)
+            tried = await self._try(request, "ha.promote", arguments)
             if tried.outcome is not None:
                 result = text("{address} is the master now.", address=address)
                 return await self._done(request, result, tried.outcome)
         else:
-            tried = await self._try(request, "ha.promote", {**given, "dry_run": True})
+            tried = await self._try(request, "ha.promote", {**arguments, "dry_run": True})
         losses = (
             ("master-alive", text("Two masters: what the old one takes from now on is lost here.")),
             ("behind", text("What another member has and this one has not is lost.")),
@@ -110,11 +110,13 @@ class Roles:
             losses=losses,
         )
 
-    async def _try(self, request: Request, name: str, given: Mapping[str, Any]) -> Attempt:
+    async def _try(self, request: Request, name: str, arguments: Mapping[str, Any]) -> Attempt:
         """Do an operation, or try it with `dry_run`."""
         confirmed = request.method == "POST"
         try:
-            outcome = await self._console.call(viewer_of(request), name, given, confirmed=confirmed)
+            outcome = await self._console.call(
+                viewer_of(request), name, arguments, confirmed=confirmed
+            )
         except Failure as error:
             return Attempt(None, failure=self._frame.said(request, error))
         if outcome.complete:

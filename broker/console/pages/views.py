@@ -182,11 +182,11 @@ class Views:
         self, request: Request, query: Fields, most: int
     ) -> tuple[list[dict[str, Any]], str]:
         """Messages, and why these may not be all. Raises: Failure."""
-        given = {
+        arguments = {
             name: query[name] for name in ("topic", "key", "tag", "since", "until") if query[name]
         }
         outcome = await self._console.call(
-            viewer_of(request), "message.find", {**given, "max": most}
+            viewer_of(request), "message.find", {**arguments, "max": most}
         )
         return self.message_rows(request, outcome.value), " ".join(outcome.notes)
 
@@ -209,9 +209,9 @@ class Views:
         query = Fields(request.query_params)
         identity, topic = query.needed("id")[:ID_MAX_CHARACTERS], query["topic"]
         viewer = viewer_of(request)
-        given = {"topic": topic} if topic else {}
+        place = {"topic": topic} if topic else {}
         message = (
-            await self._console.call(viewer, "message.get", {"identity": identity, **given})
+            await self._console.call(viewer, "message.get", {"identity": identity, **place})
         ).value
         history = (
             await self._console.call(
@@ -247,8 +247,8 @@ class Views:
 
     async def newest(self, request: Request, topic: str) -> list[dict[str, Any]]:
         """The newest messages of a topic, the oldest of them first. Raises: Failure."""
-        given = {"topic": topic, "count": TAIL}
-        outcome = await self._console.call(viewer_of(request), "message.tail", given)
+        arguments = {"topic": topic, "count": TAIL}
+        outcome = await self._console.call(viewer_of(request), "message.tail", arguments)
         return self.message_rows(request, outcome.value or [])
 
     # ── Dead letters ──
@@ -269,14 +269,14 @@ class Views:
         """The dead letters of one group."""
         query = Fields(request.query_params)
         group = query.needed("group")
-        given: dict[str, Any] = {"group": group, "max": LETTERS_MAX}
+        arguments: dict[str, Any] = {"group": group, "max": LETTERS_MAX}
         if query["tag"]:
-            given["tag"] = [query["tag"]]
+            arguments["tag"] = [query["tag"]]
         if query["key"]:
-            given["key"] = query["key"]
+            arguments["key"] = query["key"]
         if query["open"]:
-            given["open"] = True
-        outcome = await self._console.call(viewer_of(request), "dlq.list", given)
+            arguments["open"] = True
+        outcome = await self._console.call(viewer_of(request), "dlq.list", arguments)
         return await self._frame.show(
             request,
             "letters.html",

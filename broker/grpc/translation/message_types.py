@@ -74,10 +74,10 @@ def check_type(name: str, topic: TopicConfig | None, sent: MessageType) -> None:
             f"TopicMessageType validate failed, the expected type is UNSPECIFIED, but actual type"
             f" is {sent.name}: there is no topic {name}, create it with its message type",
         )
-    taken = types_of(topic)
-    if sent in taken or topic.attributes.get(MESSAGE_TYPE) == MIXED:
+    types = types_of(topic)
+    if sent in types or topic.attributes.get(MESSAGE_TYPE) == MIXED:
         return
-    wanted = taken[0].name if taken[0] else "UNSPECIFIED"
+    wanted = types[0].name if types[0] else "UNSPECIFIED"
     raise RpcRefused(
         Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
         f"TopicMessageType validate failed, the expected type is {wanted}, but actual type is"

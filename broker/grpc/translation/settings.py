@@ -116,10 +116,10 @@ def set_policy(policy: Any, group: SubscriptionGroupConfig | None) -> None:
     if declared.get("type") == "EXPONENTIAL":
         numbers = exponential if isinstance(exponential, dict) else {}
         names = ("initial", "max", "multiplier")
-        given = (numbers.get(name) for name in names)
+        limits = (numbers.get(name) for name in names)
         chosen = (
             number if isinstance(number, int | float) and number > 0 else default
-            for number, default in zip(given, EXPONENTIAL_MS, strict=True)
+            for number, default in zip(limits, EXPONENTIAL_MS, strict=True)
         )
         set_backoff(policy.exponential_backoff, *chosen)
         return

@@ -110,12 +110,12 @@ def edits(
     messages_per_s: int | None, bytes_per_s: int | None, priority_factor: int | None
 ) -> dict[str, str]:
     """The edit that sets these attributes of a group; an attribute that is None stays."""
-    given = {
+    numbers = {
         MAX_RATE: messages_per_s,
         MAX_BYTES: bytes_per_s,
         PRIORITY_FACTOR: priority_factor,
     }
-    return {f"+{key}": str(number) for key, number in given.items() if number is not None}
+    return {f"+{key}": str(number) for key, number in numbers.items() if number is not None}
 
 
 def group_topics(routes: Routes, group: str) -> Steps[list[str]]:

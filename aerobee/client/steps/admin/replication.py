@@ -43,8 +43,8 @@ def replication_status(routes: Routes, broker: str | None = None) -> Steps[Repli
     """
     target = yield from one_broker(routes, broker)
     answered = yield from ask(routes, target, GetBrokerHaStatus())
-    told = answered.body(HARuntimeInfo)
-    if told.master:
+    info = answered.body(HARuntimeInfo)
+    if info.master:
         replicas = [
             ReplicaInfo(
                 peer=connection.addr.lstrip("/"),
@@ -54,36 +54,36 @@ def replication_status(routes: Routes, broker: str | None = None) -> Steps[Repli
                 lag_s=connection.lag_millis / 1000 if connection.standing else None,
                 standing=connection.standing,
             )
-            for connection in told.ha_connection_info
+            for connection in info.ha_connection_info
         ]
         return ReplicationStatus(
             is_master=True,
-            max_offset=told.master_commit_log_max_offset,
+            max_offset=info.master_commit_log_max_offset,
             replicas=replicas,
-            epoch=told.epoch if told.epoch >= 0 else None,
-            **group_of(told),
+            epoch=info.epoch if info.epoch >= 0 else None,
+            **group_of(info),
         )
     # A slave's answer has no end of its log in RocketMQ.
     answered = yield from ask(routes, target, GetBrokerRuntimeInfo())
     text = answered.body(KVTable).table.get("commitLogMaxOffset", "")
     if not text.isdecimal():
         raise TransportError(f"{target.address} does not say where its log ends: {text!r}")
-    client = told.ha_client_runtime_info
+    client = info.ha_client_runtime_info
     return ReplicationStatus(
         is_master=False,
         max_offset=int(text),
         master_address=(client.master_addr or "").lstrip("/"),
         state=client.state or (CONNECTED if client.activated else APART),
         problem=problem_of(client),
-        epoch=told.epoch if told.epoch >= 0 else None,
-        shadow=told.shadow,
-        **group_of(told),
+        epoch=info.epoch if info.epoch >= 0 else None,
+        shadow=info.shadow,
+        **group_of(info),
     )
 
 
-def group_of(told: HARuntimeInfo) -> dict[str, Any]:
+def group_of(info: HARuntimeInfo) -> dict[str, Any]:
     """The answers of a member about its group; nothing of any other broker."""
-    record = told.record
+    record = info.record
     if record is None:
         return {}
     return {

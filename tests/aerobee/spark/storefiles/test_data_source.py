@@ -17,8 +17,7 @@ from aerobee.errors import ConfigurationError
 from aerobee.spark.rows.columns import COLUMNS, DEFAULT, ddl_of
 from aerobee.spark.storefiles.audit import audit, plan_audit
 from aerobee.spark.storefiles.data_source import StoreReader, StoreSource
-from aerobee.spark.storefiles.read import plan, read
-from aerobee.spark.storefiles.segment_rows import plan_segments, segment_rows
+from aerobee.spark.storefiles.read import plan, plan_segments, read, segment_rows
 from aerobee.store.format.record import HEAD
 from tests.aerobee.spark.store_maker import StoreMaker, store_options_of
 from tests.kit.broker_process import BrokerProcess
