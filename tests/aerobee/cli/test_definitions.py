@@ -68,7 +68,12 @@ def defined(source: BrokerProcess) -> BrokerProcess:
         }
         admin.define_topic("orders", broker.name, settings)
         policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5_000}}
-        group = {"retryMaxTimes": 3, "consumeEnable": False, "groupRetryPolicy": policy}
+        group = {
+            "retryMaxTimes": 3,
+            "consumeEnable": False,
+            "groupRetryPolicy": policy,
+            "attributes": {"aerobee.max.rate": "500", "priority.factor": "0"},
+        }
         admin.define_group("billing", broker.name, group)
         admin.create_user("bob", BOBS)
         admin.change_user("bob", enabled=False)
@@ -88,6 +93,8 @@ def test_a_cluster_gets_what_another_has_once_and_without_secrets(
     exported = json.loads(text)
     assert exported["aerobee_definitions"] == 1
     assert [*exported["topics"]] == ["orders"]
+    [billing] = exported["groups"]["billing"].values()
+    assert billing["attributes"] == {"aerobee.max.rate": "500", "priority.factor": "0"}
     assert call(defined, "definitions", "export", "--only", "topics")[1].startswith("{")
     assert call(defined, "definitions", "diff", str(file))[:2] == (DONE, "nothing differs\n")
 

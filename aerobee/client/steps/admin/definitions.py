@@ -97,13 +97,16 @@ def define_group(
 ) -> Steps[None]:
     """Make a group on one broker, or change it: `settings` as `group_definitions` has them.
 
-    Raises: as `define_topic`.
+    Attributes that are not named stay. Raises: as `define_topic`.
     """
     check_name("group", name, GROUP_MAX)
     known = [field.encode_name for field in msgspec.structs.fields(SubscriptionGroupConfig)]
     check_known(f"group {name}", settings, [key for key in known if key != "groupName"])
     wanted = {**settings, "groupName": name}
     config = converted(f"group {name}", wanted, SubscriptionGroupConfig)
+    # A broker takes them as edits.
+    edits = {f"+{key}": value for key, value in config.attributes.items()}
+    config = msgspec.structs.replace(config, attributes=edits)
     for target in (yield from masters(routes, broker=broker)):
         yield from ask(routes, target, CreateGroup(), body=config.to_bytes())
 
