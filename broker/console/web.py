@@ -205,7 +205,11 @@ class Guard:
             return refusal(scope, Failure(401, "unauthorized", "log in, or send name and secret"))
         is_page = scope["method"] in SAFE
         page = page_behind(scope["path"], scope["query_string"]) if is_page else "/"
-        return Refusal(RedirectResponse(f"{LOGIN}?next={quote(page)}", status_code=303))
+        login = f"{LOGIN}?next={quote(page)}"
+        if Headers(scope=scope).get("hx-request"):
+            # A script asks for a part of a page, and would put the login in its place.
+            return Refusal(Response(headers={"hx-redirect": login}))
+        return Refusal(RedirectResponse(login, status_code=303))
 
 
 async def read(scope: Scope, receive: Receive) -> bytes:

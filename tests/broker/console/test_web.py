@@ -246,6 +246,8 @@ def test_nobody_without_a_name_gets_in(broker: BrokerProcess) -> None:
     assert refused.headers["www-authenticate"].startswith("Basic")
     page = stranger.request("GET", "/groups")
     assert (page.status, page.headers["location"]) == (303, "/login?next=/groups")
+    part = stranger.request("GET", "/groups", headers={"HX-Request": "true"})
+    assert (part.body, part.headers["hx-redirect"]) == (b"", "/login?next=/groups")
 
 
 def test_a_change_asks_first_and_is_done_when_confirmed(
