@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -9,22 +10,28 @@ import pytest
 from playwright.sync_api import expect
 
 from aerobee.admin import GroupConfig
-from aerobee.blocking import ConsumeFrom, Message, PushConsumer, Reject
+from aerobee.blocking import ConsumeFrom, Message, Producer, PushConsumer, Reject
+from aerobee.errors import SendFailedError
 from aerobee.store.format.system_names import DLQ_PREFIX
-from tests.broker.console.conftest import ROOT
+from tests.broker.console.conftest import ROOT, WITH_USERS
+from tests.console_browser.conftest import opened
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.mounts import small_file_system
+from tests.kit.ports import free_port
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Browser, Locator, Page
 
-    from aerobee.blocking import AdminClient, Producer, ReceivedMessage
-    from tests.kit.broker_process import BrokerProcess
+    from aerobee.blocking import AdminClient, ReceivedMessage
 
 pytestmark = pytest.mark.service
 
 WITHIN_S = 60.0
+MiB = 1 << 20
 TICK_MS = 30_000.0
 """A list is some seconds old at most; a busy machine makes it more."""
 
@@ -220,11 +227,35 @@ def test_the_noisy_client_is_found_and_its_connections_are_closed(
     producer.send(Message("Noise", b"y"))
 
 
-def test_the_disk_has_a_forecast(page: Page) -> None:
-    expect(page.get_by_text("Disk used")).to_be_visible()
-    link(page, "Replication and store")
-    expect(page.get_by_text("Disk full in")).to_be_visible()
-    expect(page.locator("dl.pairs")).to_contain_text(re.compile(r"\d+ [GMT]iB free"))
+def send_until_refused(producer: Producer) -> None:
+    for _ in range(500):  # of what cannot be compressed
+        producer.send(Message("Fills", os.urandom(200_000)))
+
+
+def test_a_full_disk_is_said_to_be_full_and_what_to_do(browser: Browser, tmp_path: Path) -> None:
+    settings = WITH_USERS | {
+        "consolePort": free_port(),
+        "mappedFileSizeCommitLog": 2 * MiB,
+        "cleanFileForciblyEnable": "false",
+    }
+    with (
+        small_file_system(tmp_path / "small", size_bytes=48 * MiB) as disk,
+        BrokerProcess(data=disk / "data", settings=settings, log_path=tmp_path / "log") as full,
+        Producer(full.namesrv_address, group="fillers", credentials=ROOT) as fillers,
+        opened(browser, full) as page,
+    ):
+        with pytest.raises(SendFailedError):
+            send_until_refused(fillers)
+        until_shown(page, "/", "sends are refused")
+        finding = page.locator(".findings li").filter(has_text="sends are refused")
+        expect(finding.locator(".text")).to_contain_text("disk")
+        expect(finding.locator(".advice")).to_have_text("aerobee broker clean files")
+        used = page.locator(".figures > div").filter(has_text="Disk used").locator("dd").first
+        expect(used).to_have_text(re.compile(r"^(8[5-9]|9\d|100) ?%$"))
+        finding.get_by_role("link", name="See the store").click()
+        expect(page.get_by_text("refuses sends")).to_be_visible()
+        expect(page.locator(".notice.error")).to_contain_text("disk")
+        expect(page.locator("dl.pairs")).to_contain_text(re.compile(r"[\d.]+ [KM]iB free"))
 
 
 def test_a_topic_is_made_altered_and_deleted(page: Page, admin: AdminClient) -> None:
