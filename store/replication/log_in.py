@@ -261,7 +261,7 @@ class LogIn:
                 await self._epoch_begins(step)
 
     async def _begin(self, physical_offset: int) -> None:
-        """Begin the log, as soon as the disk lets go of a segment that has nothing."""
+        """Begin the log, as soon as the disk removes a segment that has nothing."""
         while True:
             try:
                 self._log.begin_at(physical_offset)

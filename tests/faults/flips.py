@@ -9,6 +9,7 @@ costs one message at most.
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
@@ -116,7 +117,9 @@ async def _fill(root: Path, copy: Path, sent: Sent) -> None:
         )
         await desk.ask(offset)
         await desk.saver.save_all()
-        await trio.to_thread.run_sync(shutil.copytree, root, copy)
+        # A file that is being made is another one a moment later.
+        making = shutil.ignore_patterns("*.new")
+        await trio.to_thread.run_sync(partial(shutil.copytree, root, copy, ignore=making))
 
     await with_broker(root, work)
 

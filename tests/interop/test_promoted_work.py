@@ -43,8 +43,21 @@ COMMON = {
 
 
 @pytest.fixture
-def slave(tmp_path: Path) -> Iterator[BrokerProcess]:
-    settings = {**COMMON, "brokerId": 1, "brokerRole": "SLAVE", "slaveTablesPeriod": 1_000}
+def lost(request: pytest.FixtureRequest) -> bool:
+    """Whether the master is lost; else the two exchange their roles."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def slave(tmp_path: Path, lost: bool) -> Iterator[BrokerProcess]:
+    settings = {
+        **COMMON,
+        "brokerId": 1,
+        "brokerRole": "SLAVE",
+        "slaveTablesPeriod": 1_000,
+        # Once it is the master it waits for the other one, or is alone.
+        "inSyncReplicas": 1 if lost else 2,
+    }
     with BrokerProcess(data=tmp_path / "slave", settings=settings) as broker:
         yield broker
 
@@ -106,7 +119,7 @@ def is_checked(broker: BrokerProcess) -> bytes:
                 return next(iter(records(asked.body))).body
 
 
-@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("lost", [True, False], indirect=True)
 def test_what_is_in_flight_goes_on_and_what_is_done_stays_done(
     master: BrokerProcess, slave: BrokerProcess, lost: bool
 ) -> None:

@@ -22,7 +22,7 @@ from aerobee.store.queues.consume_queues import SLICE
 from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.logged import Logged, events
-from tests.kit.running_store import TrioClock, durable, put_in_time, running_store
+from tests.kit.running_store import TrioClock, durable, put_in_time, running_store, whole_steps
 from tests.kit.store_model import draft, open_store, read_queue, small_config
 
 SYNC = FlushDiskType.SYNC_FLUSH
@@ -302,24 +302,25 @@ async def test_a_recovery_point_counts_no_message_that_came_during_its_round(
             store.put(draft(queue_id=queue_id))
         store.dispatch()
 
-    async with trio.open_nursery() as nursery:
-        await nursery.start(store.run)
-        put(10)
-        first = store.commit_log.max_offset
-        token = trio.lowlevel.current_trio_token()
+    with whole_steps():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            put(10)
+            first = store.commit_log.max_offset
+            token = trio.lowlevel.current_trio_token()
 
-        def put_more(call: Call) -> None:
-            if "consumequeue" in str(call.path):
-                token.run_sync_soon(put, 14, idempotent=True)
+            def put_more(call: Call) -> None:
+                if "consumequeue" in str(call.path):
+                    token.run_sync_soon(put, 14, idempotent=True)
 
-        disk.before = put_more
-        assert await store.flush_queues()
-        disk.before = None
-        all_put = trio.Event()
-        token.run_sync_soon(all_put.set)
-        await all_put.wait()
-        end = store.commit_log.max_offset
-        nursery.cancel_scope.cancel()
+            disk.before = put_more
+            assert await store.flush_queues()
+            disk.before = None
+            all_put = trio.Event()
+            token.run_sync_soon(all_put.set)
+            await all_put.wait()
+            end = store.commit_log.max_offset
+            nursery.cancel_scope.cancel()
     disk.kill()
     point = RecoveryPointFile(disk, tmp_path / RECOVERY_POINT).load()
     assert point is not None
