@@ -71,7 +71,7 @@ def test_the_printed_command_goes_on_with_the_topics_of_the_queues(broker: Broke
     shutil.rmtree(broker.data / "config")
     found = COMMAND.search(refusal(broker))
     assert found is not None
-    subprocess.run(found[1], shell=True, check=True)
+    subprocess.run(["sh", "-c", found[1]], check=True)
     broker.start()
     with AdminClient(broker.namesrv_address) as admin:
         assert "Lost" in admin.topics()

@@ -1,4 +1,5 @@
 import java.util.Arrays;
+import java.util.function.BooleanSupplier;
 
 /**
  * Wakes the threads that a shutdown of RocketMQ waits for: those of channel events look up every three seconds.
@@ -13,7 +14,7 @@ public final class Hurry {
 
     public static void main(String[] args) throws ReflectiveOperationException {
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-            while (wake() > 0) {
+            while (wake(() -> true) > 0) {
                 pause();
             }
         }));
@@ -25,9 +26,10 @@ public final class Hurry {
     static void thisThread() {
         Thread closing = Thread.currentThread();
         Thread waker = new Thread(() -> {
+            BooleanSupplier waits = () -> calls(closing, "org.apache.rocketmq.remoting.netty.NettyRemotingClient", "shutdown");
             while (true) {
-                if (calls(closing, "org.apache.rocketmq.remoting.netty.NettyRemotingClient", "shutdown")) {
-                    wake();
+                if (waits.getAsBoolean()) {
+                    wake(waits);
                 }
                 pause();
             }
@@ -36,15 +38,19 @@ public final class Hurry {
         waker.start();
     }
 
-    /** Interrupts those that wait for an event; who works on one is left alone. How many there are. */
-    private static int wake() {
+    /**
+     * Interrupts those that wait for an event; who works on one is left alone. How many there are. The next client
+     * may have begun since the look at the last one, and an interrupt would cost it its channel: so {@code waits} is
+     * asked before each.
+     */
+    private static int wake(BooleanSupplier waits) {
         Thread[] threads = new Thread[Thread.activeCount() + 64];
         int count = Thread.enumerate(threads);
         int found = 0;
         for (int number = 0; number < count; number++) {
             if (threads[number].getName().contains(EVENTS)) {
                 found++;
-                if (polls(threads[number].getStackTrace())) {
+                if (polls(threads[number].getStackTrace()) && waits.getAsBoolean()) {
                     threads[number].interrupt();
                 }
             }
