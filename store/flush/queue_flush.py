@@ -140,6 +140,9 @@ class QueueFlush:
                 await self._checkpoint.write(covered)
         except OSError as error:
             return self._not_synced(error, "checkpoint")
+        # What came during the round is in the log only, and a deletion relies on this point.
+        if thorough and point and not await self._log_flush.reach(point.log_end):
+            return False
         saved = thorough and await self._points.extents.save()
         try:
             await self._points.store(point, sync=thorough or self.config.sync_flush, again=saved)

@@ -38,6 +38,8 @@ class PendingPoint(NamedTuple):
     log_end: int
     units: int
     last: int
+    removed: int = 0
+    """`ConsumeQueues.removed` when it was taken: its units are wrong behind a removal."""
 
 
 class RecoveryPoints:
@@ -64,8 +66,8 @@ class RecoveryPoints:
         self._waiting: PendingPoint | None = None
         self._last = PendingPoint(0, 0, -1)
         """The last point that was written."""
-        self._written = (-1, -1, -1)
-        """`log_end` and `queues_end` of the last point, and the number of queues."""
+        self._written = (-1, -1, -1, 0)
+        """`log_end` and `queues_end` of the last point, and how many queues there were and left."""
         self._synced = 0
         """`log_end` of the last point that was synced."""
         self.queues_end = 0
@@ -125,14 +127,17 @@ class RecoveryPoints:
         dispatcher = self._dispatcher
         if dispatcher.first_gap_timestamp is not None:
             return None
-        news = dispatcher.dispatched, self.queues_end, len(self._queues.table)
+        queues = self._queues
+        news = dispatcher.dispatched, self.queues_end, len(queues.table), queues.removed
         if news == self._written and not self._waiting:
             return None
-        return PendingPoint(dispatcher.dispatched, 0, dispatcher.last_position)
+        return PendingPoint(dispatcher.dispatched, 0, dispatcher.last_position, queues.removed)
 
     def _take(self) -> PendingPoint:
-        dispatcher = self._dispatcher
-        return PendingPoint(dispatcher.dispatched, self._queues.units, dispatcher.last_position)
+        dispatcher, queues = self._dispatcher, self._queues
+        return PendingPoint(
+            dispatcher.dispatched, queues.units, dispatcher.last_position, queues.removed
+        )
 
     def wants_all_synced(self, unsynced: int) -> bool:
         """Whether a round should sync so many queues, to limit the walk after a power cut."""
@@ -156,6 +161,8 @@ class RecoveryPoints:
             return
         flushed = self._log.flushed
         waiting, self._waiting = self._waiting, None
+        if waiting is not None and waiting.removed != pending.removed:
+            waiting = None
         true = next(
             (point for point in (pending, waiting) if point and point.log_end <= flushed), None
         )
@@ -186,6 +193,6 @@ class RecoveryPoints:
         )
         self._file.write(point, sync=sync)
         self._last = pending
-        self._written = pending.log_end, queues_end, len(self._queues.table)
+        self._written = pending.log_end, queues_end, len(self._queues.table), pending.removed
         if sync:
             self._synced = pending.log_end

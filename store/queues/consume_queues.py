@@ -51,7 +51,9 @@ class ConsumeQueues:
     one.
     """
 
-    __slots__ = ("_cache", "_disk", "_open", "directory", "file_size", "table", "unsynced")
+    __slots__ = (
+        *("_cache", "_disk", "_open", "directory", "file_size", "removed", "table", "unsynced"),
+    )
 
     def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
         self._disk = disk
@@ -61,6 +63,8 @@ class ConsumeQueues:
         self.file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
         """Rounded up to whole units."""
         self.table: dict[tuple[str, int], ConsumeQueue] = {}
+        self.removed = 0
+        """Counts the queues that left the table: a sum of ends from before counts them as well."""
         self.unsynced: dict[ConsumeQueue, None] = {}
         """Queues with bytes in their files that were never synced."""
 
@@ -223,6 +227,11 @@ class ConsumeQueues:
         """Remove every file of every queue: the log has none of their messages. Raises: OSError."""
         for queue in self.table.values():
             queue.destroy()
+
+    def take_out(self, topic: str, queue_id: int) -> None:
+        """Take a queue out of the table; its files are the caller's to remove."""
+        del self.table[topic, queue_id]
+        self.removed += 1
 
     def drop(self, topic: str, queue_id: int) -> None:
         """Remove a queue and its files during a start. Raises: OSError."""

@@ -142,7 +142,7 @@ class QueueCleanup:
                     if idle and doomed(queue):
                         # Counter and units go together: the next message creates a new queue.
                         key = queue.topic, queue.queue_id
-                        del self._queues.table[key]
+                        self._queues.take_out(*key)
                         gone.append(key)
                         paths = queue.take_all()
                         await self._disk.in_thread(self._remove_queue, queue.directory, paths)

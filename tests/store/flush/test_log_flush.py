@@ -331,6 +331,60 @@ async def test_a_recovery_point_counts_no_message_that_came_during_its_round(
     assert await reopened.close()
 
 
+@pytest.mark.trio
+async def test_behind_a_deletion_no_recovery_point_counts_the_deleted_queue(
+    tmp_path: Path, logged: Logged
+) -> None:
+    """While others send, and the log is synced later than the queues are written."""
+    disk = FaultyDisk(tmp_path)
+    config = small_config(
+        tmp_path,
+        flush_interval_consume_queue_ms=10,
+        flush_interval_commit_log_ms=60_000,
+        mapped_file_size_commit_log_bytes=1 << 20,
+        mapped_file_size_consume_queue_bytes=20_000,
+    )
+    store = MessageStore(config, disk=disk, clock=TrioClock())
+    store.load()
+
+    def put(topic: str) -> None:
+        for queue_id in range(4):
+            store.put(draft(topic, queue_id))
+        store.dispatch()
+
+    def written() -> int:
+        """The bytes of units in the files of the topic that is deleted."""
+        return sum(queue.written for queue in store.queues.all() if queue.topic == "Gone")
+
+    with whole_steps():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            put("Gone")
+            while not written():  # noqa: ASYNC110  (nobody is told when units are written)
+                await trio.sleep(0.005)
+            token = trio.lowlevel.current_trio_token()
+
+            def put_more(call: Call) -> None:
+                if "commitlog" in str(call.path):
+                    token.run_sync_soon(put, "Stays", idempotent=True)
+
+            await store.space.queues.destroy_topics({"Gone"})
+            put("Stays")
+            disk.before = put_more
+            deleted_at = store.commit_log.max_offset
+            assert await store.flush_queues()
+            disk.before = None
+            point = RecoveryPointFile(disk, tmp_path / RECOVERY_POINT).load()
+            nursery.cancel_scope.cancel()
+    disk.kill()
+    assert point is not None
+    assert point.log_end >= deleted_at
+    reopened, _ = open_store(tmp_path, disk)
+    assert "store.recovery_point_wrong" not in events(logged)
+    assert reopened.queues.find("Gone", 0) is None
+    assert await reopened.close()
+
+
 # ── ASYNC_FLUSH ──
 
 
