@@ -140,7 +140,7 @@ class QueueFlush:
                 await self._checkpoint.write(covered)
         except OSError as error:
             return self._not_synced(error, "checkpoint")
-        # What came during the round is in the log only, and a deletion relies on this point.
+        # Messages of the round may not be on disk yet, and a deletion relies on this point.
         if thorough and point and not await self._log_flush.reach(point.log_end):
             return False
         saved = thorough and await self._points.extents.save()

@@ -176,9 +176,11 @@ def probe(address: str, *, waits: bool = True, body: bytes = b"probe|") -> int:
 
 
 def runtime(address: str) -> dict[str, Any]:
-    """What a broker says of itself."""
+    """The runtime table of a broker. Raises: Closed while a busy one of Java refuses it."""
     with RawConnection(address) as connection:
         answer = connection.call(RUNTIME_INFO)
+    if answer.code != SUCCESS:
+        raise Closed(f"{address} answered {answer.code}: {answer.remark}")
     table: dict[str, Any] = json.loads(answer.body)["table"]
     return table
 
