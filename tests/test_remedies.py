@@ -30,8 +30,6 @@ RUN_BY: Final = {
     "test_a_file_that_others_can_read_refuses_the_start",
     ("broker/failover/controller_identity.py", "mv"): "tests/faults/test_failover_start.py::"
     "test_a_directory_of_a_controller_is_refused_with_etcd_and_moves_with_the_printed_command",
-    ("broker/topics/lost_table.py", "mkdir"): "tests/broker/topics/test_lost_table.py::"
-    "test_the_printed_command_goes_on_with_the_topics_of_the_queues",
     ("broker/start_checks.py", "chown"): "tests/broker/test___main__.py::"
     "test_a_directory_of_somebody_else_is_refused_with_the_command_that_helps",
     ("broker/start_checks.py", "install -d"): "tests/broker/test___main__.py::"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
 from aerobee.broker.core.feature import Feature
-from aerobee.broker.topics.lost_table import refuse_lost
 from aerobee.broker.topics.topic_processor import TopicProcessor
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import topic as headers
 from aerobee.store.errors import StoreForeign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
@@ -29,9 +28,6 @@ class TopicsFeature(Feature):
     def __init__(self, core: Core, table: TopicTable) -> None:
         self.table = table
         self.file = core.tables.asked(table, "topics.json")
-        self._config = core.config
-        self._begun_anew = False
-        """Whether the table was there, and knew no topic."""
         self._store = core.store
         self._clock = core.clock
         table.listeners.append(self._changed)
@@ -56,10 +52,8 @@ class TopicsFeature(Feature):
         yield
 
     def load(self) -> None:
-        """Load the table, and refuse to start without it, or with unsupported topics."""
-        if not self._config.is_slave:
-            refuse_lost(self.file.file, self._store.root, self.table.is_system)
-        self.file.load(self._read)
+        """Load the table, and refuse unsupported topics."""
+        self.file.load(self.table.load)
         batches = self.table.with_attribute("queue.type", "BatchCQ")
         if batches:
             raise StoreForeign(
@@ -69,12 +63,8 @@ class TopicsFeature(Feature):
         for topic in self.table.with_attribute("cleanup.policy", "COMPACTION"):
             log.warning("topic.not_compacted", topic=topic)
 
-    def _read(self, document: Mapping[str, Any]) -> list[str]:
-        self._begun_anew = not document.get("topicConfigTable")
-        return self.table.load(document)
-
     def recovered(self, recovery: Recovery) -> None:
-        """Add topics that a crash, or a person, has lost; make the deleted ones agree with the log.
+        """Add topics that a crash has lost; make the deleted ones agree with the log.
 
         After a crash between the creation of a topic and its save, its first messages are in the
         log.
@@ -82,7 +72,7 @@ class TopicsFeature(Feature):
         log_now = self._store.commit_log
         if self.table.deleted.fit(range(log_now.min_offset, log_now.max_offset)):
             self.file.request()
-        if self._begun_anew or not recovery.clean:
+        if not recovery.clean:
             self.copy_ended()
 
     def copy_ended(self) -> None:
