@@ -46,7 +46,6 @@ BATCH_MAX: Final = 32
 ANY_QUEUE: Final = -1
 FROM_END: Final = 1
 """Where a new group begins, unless its queue is short and in memory: then from its start."""
-GIVEN_BACK_MS: Final = 1_000
 
 
 class Demand(NamedTuple):

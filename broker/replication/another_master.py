@@ -31,6 +31,7 @@ from aerobee.broker.replication.master_calls import (
     first_reason,
     log_of,
     other_group,
+    own_tail,
     settings_of,
 )
 from aerobee.broker.replication.other_masters import status_of
@@ -188,9 +189,8 @@ class AnotherMaster:
 
     async def _compared_with(self, link: MasterLink) -> Comparison:
         store, disk = self._core.store, self._core.disk
-        end = store.commit_log.max_offset
-        last = await store.complete(store.last_record)
-        tail = Tail(end) if last is None else Tail(end, *last)
+        tail = await own_tail(store)
+        end = tail.end
         theirs = await log_of(link, tail)
         if problem := deleted(tail, theirs):
             return Comparison(end, UNKNOWN, problem=problem)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from aerobee.broker.replication.master_calls import MasterRefused, first_reason, log_of
+from aerobee.broker.replication.master_calls import MasterRefused, first_reason, log_of, own_tail
 from aerobee.broker.replication.other_masters import ASK_S, members_of
-from aerobee.broker.replication.tails import MasterLog, Tail
+from aerobee.broker.replication.tails import MasterLog
 from aerobee.remoting.errors import RemotingError
 from aerobee.store.errors import StoreRefused
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.replication.master_calls import Connect
+    from aerobee.broker.replication.tails import Tail
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -39,10 +40,9 @@ class EmptyMasterCheck:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Check, and end. Raises: StoreRefused when a slave has what this broker lacks."""
         store, config = self._core.store, self._core.config
-        end = store.commit_log.max_offset
-        if not config.replication.force_empty_master and (config.needed_slaves or not end):
-            last = await store.complete(store.last_record)
-            tail = Tail(end) if last is None else Tail(end, *last)
+        asks = config.needed_slaves or not store.commit_log.max_offset
+        if asks and not config.replication.force_empty_master:
+            tail = await own_tail(store)
             for address in self._name_servers:
                 members = await members_of(self._core, address, self._connect)
                 for number, slave in members.items():

@@ -21,6 +21,7 @@ from aerobee.broker.replication.master_calls import (
     first_reason,
     log_of,
     other_group,
+    own_tail,
 )
 from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.saved_role import note_epoch
@@ -326,12 +327,9 @@ class Following:
 
         Raises: MasterRefused, RemotingError, OSError.
         """
-        store = self._core.store
-        end = store.commit_log.max_offset
-        last = await store.complete(store.last_record)
-        tail = Tail(end) if last is None else Tail(end, *last)
+        tail = await own_tail(self._core.store)
         async with self._connect(master.address) as link:
-            if not await self._is_latest(link, end):
+            if not await self._is_latest(link, tail.end):
                 return False
             if problem := await self.other_group(link):
                 self._tell(State.STUCK, problem)

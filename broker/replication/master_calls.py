@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
+    from aerobee.store.message_store import MessageStore
 
 PAGE: Final = 2_000
 """Topics or groups that are asked for at once, as in Java."""
@@ -88,6 +89,13 @@ async def answered(link: MasterLink, header: Header) -> Command:
         problem = f"{name} was answered with {answer.code}: {answer.remark}"
         raise MasterRefused(problem, answer.code)
     return answer
+
+
+async def own_tail(store: MessageStore) -> Tail:
+    """The end of this broker's log, for `log_of`. Raises: OSError."""
+    end = store.commit_log.max_offset
+    last = await store.complete(store.last_record)
+    return Tail(end) if last is None else Tail(end, *last)
 
 
 async def log_of(link: MasterLink, tail: Tail) -> MasterLog:

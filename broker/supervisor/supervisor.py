@@ -23,13 +23,13 @@ import trio
 
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.members import (
+    CONSOLE_KEY,
     member_directory,
     member_name,
     member_ports,
     supervisor_config,
 )
 from aerobee.broker.config.settings.advertised import with_port
-from aerobee.broker.console.feature import PORT_KEY as CONSOLE_KEY
 from aerobee.broker.http import listener as http
 from aerobee.broker.http.health import Health, loop_turns, may_scrape_by
 from aerobee.broker.life.server import Port, ReadyReport, Server

@@ -131,12 +131,16 @@ class RecoveryPoints:
         news = dispatcher.dispatched, self.queues_end, len(queues.table), queues.removed
         if news == self._written and not self._waiting:
             return None
-        return PendingPoint(dispatcher.dispatched, 0, dispatcher.last_position, queues.removed)
+        return self._point(units=0)
 
     def _take(self) -> PendingPoint:
-        dispatcher, queues = self._dispatcher, self._queues
+        return self._point(self._queues.units)
+
+    def _point(self, units: int) -> PendingPoint:
+        """The point of all that is dispatched now."""
+        dispatcher = self._dispatcher
         return PendingPoint(
-            dispatcher.dispatched, queues.units, dispatcher.last_position, queues.removed
+            dispatcher.dispatched, units, dispatcher.last_position, self._queues.removed
         )
 
     def wants_all_synced(self, unsynced: int) -> bool:
