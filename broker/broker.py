@@ -76,10 +76,7 @@ class Broker:
         Raises: OSError when brokerIP1 is not an address.
         """
         topics = TopicTable(config.broker, now_ms=clock.now_ms())
-        known, deleted = topics.is_known, topics.deleted.covers
-        core = self.core = Core(
-            config, disk=disk, clock=clock, topics_known=known, topics_deleted=deleted
-        )
+        core = self.core = Core(config, topics, disk=disk, clock=clock)
         self.features: list[Feature] = []
         add = self._add
         self.settings = add(LiveSettingsFeature(core))

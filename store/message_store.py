@@ -72,9 +72,13 @@ class MessageStore:
         disk: Disk,
         clock: Clock,
         topics_known: Callable[[str], bool] | None = None,
+        removed: Callable[[str, int], bool] | None = None,
         in_group: bool = False,
     ) -> None:
-        """`in_group`: `join_group` follows the load. Such a directory opens in no other way."""
+        """`topics_known` and `removed` are for the recovery: see `recover`.
+
+        `in_group`: `join_group` follows the load. Such a directory opens in no other way.
+        """
         self.root = root = Path(config.store_path_root_dir).expanduser()
         log_directory = Path(config.store_path_commit_log or root / names.COMMIT_LOG).expanduser()
         segment_bytes = config.mapped_file_size_commit_log_bytes
@@ -82,6 +86,7 @@ class MessageStore:
         self._disk = disk
         self.clock = clock
         self._topics_known = topics_known
+        self._removed = removed
         self._in_group = in_group
         self._made_anew = False
         """Whether the directory had nothing of a store when it was loaded."""
@@ -258,6 +263,7 @@ class MessageStore:
                     levels=self.levels,
                     crc=self.config.check_crc_on_recover,
                     known=self._topics_known,
+                    removed=self._removed,
                     last_stop=last_stop,
                     point=self.points.load(),
                     progress=self.stats.recovery,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.core.background import Pace
@@ -18,11 +18,26 @@ from aerobee.remoting.server.addresses import packed_host
 from aerobee.store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
+
+
+class Deletions(Protocol):
+    """The deletions that the table of topics remembers; see `DeletedTopics`."""
+
+    def removed(self, topic: str, physical_offset: int) -> bool: ...
+    def covers(self, topic: str, physical_offset: int) -> bool: ...
+
+
+class Topics(Protocol):
+    """As much of the table of topics as the recovery and the puts ask for."""
+
+    def is_known(self, topic: str) -> bool: ...
+    @property
+    def deleted(self) -> Deletions: ...
 
 
 class Core:
@@ -31,17 +46,12 @@ class Core:
     def __init__(
         self,
         config: BrokerConfig,
+        topics: Topics,
         *,
         disk: Disk,
         clock: Clock,
-        topics_known: Callable[[str], bool],
-        topics_deleted: Callable[[str, int], bool],
     ) -> None:
-        """`topics_known` tells the recovery which topics still exist, `topics_deleted` whether one
-        was deleted after the message at a physical offset.
-
-        Raises: OSError when brokerIP1 is not an address.
-        """
+        """Build them, the store too. Raises: OSError when brokerIP1 is not an address."""
         self.config = config
         self.disk = disk
         self.clock = clock
@@ -54,14 +64,18 @@ class Core:
             config.store,
             disk=disk,
             clock=clock,
-            topics_known=topics_known,
+            topics_known=topics.is_known,
+            removed=topics.deleted.removed,
             in_group=config.failover.is_on,
         )
         if self.role.is_slave:
             self.store.be_slave()
         self.rounds = Rounds(config.remoting, self.store, self.stats.slow_puts, clock)
         self.puts = Puts(
-            self.store, clock, finish_round=self.rounds.finish, topics_deleted=topics_deleted
+            self.store,
+            clock,
+            finish_round=self.rounds.finish,
+            topics_deleted=topics.deleted.covers,
         )
         root = Path(config.store.store_path_root_dir).expanduser()
         self.tables = Tables(root / "config", disk, clock)

@@ -266,6 +266,8 @@ class MasterTables:
         return bool(page.get("dataVersion") != self._versions.get(type(header).__name__))
 
     async def _copy_topics(self, link: MasterLink) -> None:
+        # Asked first: what comes here meanwhile may be of a topic made anew.
+        log_end = self._core.store.dispatcher.dispatched
         document = await pages(
             link,
             "topicConfigTable",
@@ -275,7 +277,7 @@ class MasterTables:
             "totalTopicNum",
         )
         self._versions[topic.GetAllTopicConfig.__name__] = document.get("dataVersion")
-        for name in self._tables.topics.copy(document, self._core.store.dispatcher.dispatched):
+        for name in self._tables.topics.copy(document, log_end):
             log.info("topic.deleted", topic=name, address="master")
             self._forget_topic(name)
 

@@ -1,4 +1,4 @@
-"""Topics that were deleted and not made anew, and where the log ended then.
+"""Topics that were deleted, and where the log ended then.
 
 A delayed message, a timer or a half may be due after its topic was deleted. Storing it would bring
 the topic's queue back, and after a crash the topic. A topic that is merely unknown says nothing of
@@ -6,8 +6,9 @@ the kind: made by its first send, it may be missing from a table after a crash. 
 as deleted only where its topic is known to have been deleted behind it in the log. A message that
 was stored later was accepted for a topic made anew, whatever the tables have lost since.
 
-A topic made anew is forgotten here: what still waited from before comes to it, as in Java brokers.
-At most `limit` topics are remembered, then the oldest is forgotten.
+To a topic made anew comes what still waited from before, as in Java brokers. But a start that
+builds its queues from the log passes over the messages of before: nothing else tells of their
+deletion. At most `limit` topics are remembered, then the oldest is forgotten.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ KEY: Final = "deletedTopics"
 
 
 class DeletedTopics:
-    """Deleted topic → the end of the log at its deletion, oldest deletion first."""
+    """Topic → the end of the log at its last deletion, oldest deletion first."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, existing: Container[str]) -> None:
+        """`existing` are the topics that there are now."""
         self.limit = limit
+        self._existing = existing
         self.log_ends: dict[str, int] = {}
 
     def add(self, topic: str, log_end: int) -> None:
@@ -38,13 +41,13 @@ class DeletedTopics:
         while len(self.log_ends) > self.limit:
             del self.log_ends[next(iter(self.log_ends))]
 
-    def forget(self, topic: str) -> None:
-        """The topic exists again."""
-        self.log_ends.pop(topic, None)
-
-    def covers(self, topic: str, physical_offset: int) -> bool:
+    def removed(self, topic: str, physical_offset: int) -> bool:
         """Whether the topic was deleted after the message at this offset was stored."""
         return physical_offset < self.log_ends.get(topic, 0)
+
+    def covers(self, topic: str, physical_offset: int) -> bool:
+        """Whether it was, and has not been made anew since."""
+        return topic not in self._existing and self.removed(topic, physical_offset)
 
     def fit(self, log: range) -> bool:
         """Keep what concerns this log; whether anything changed.
@@ -60,16 +63,15 @@ class DeletedTopics:
 
     # ── The file ──
 
-    def load(self, document: Mapping[str, Any], existing: Container[str]) -> None:
-        """Take them from a decoded `topics.json`, but for those that exist.
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Take them from a decoded `topics.json`.
 
         Raises: ValueError when they are malformed; nothing has changed then.
         """
         stored = msgspec.convert(mapping(document, KEY), dict[str, int])
         self.log_ends = {}
         for topic, log_end in stored.items():
-            if topic not in existing:
-                self.add(topic, log_end)
+            self.add(topic, log_end)
 
     def document(self) -> dict[str, dict[str, int]]:
         """Their field of `topics.json`, which Java brokers ignore; none while there are none."""

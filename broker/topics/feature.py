@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -72,6 +73,9 @@ class TopicsFeature(Feature):
         log_now = self._store.commit_log
         if self.table.deleted.fit(range(log_now.min_offset, log_now.max_offset)):
             self.file.request()
+            # On disk before a message is stored where a deleted one was.
+            with suppress(OSError):
+                self.file.file.write_now(self.table.document())
         if not recovery.clean:
             self.copy_ended()
 

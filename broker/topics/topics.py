@@ -104,7 +104,7 @@ class TopicTable:
         self.version = DataVersion(timestamp=now_ms)
         self.configs: dict[str, TopicConfig] = {}
         self.open_configs: dict[str, TopicConfig] = {}
-        self.deleted = DeletedTopics(0)
+        self.deleted = DeletedTopics(0, self.configs)
         self.settings_changed()
         self.extra: dict[str, Any] = {}
         self.kept = KeptFields()
@@ -128,7 +128,6 @@ class TopicTable:
         """Set one topic; the version is unchanged."""
         name = config.topic_name
         self.configs[name] = config
-        self.deleted.forget(name)
         if names.is_sendable(name):
             self.open_configs[name] = config
         if name.startswith(GROUP_PREFIXES):
@@ -414,7 +413,7 @@ class TopicTable:
         """
         stored, configs, rejected = _topics_of(document, self.configs)
         version = version_of(document)
-        self.deleted.load(document, self.configs)
+        self.deleted.load(document)
         for name, config in configs.items():
             if name not in rejected:
                 self.put(with_queues_in_range(name, config))

@@ -80,6 +80,7 @@ def recover(
     levels: DelayLevels | None = None,
     crc: bool = True,
     known: Callable[[str], bool] | None = None,
+    removed: Callable[[str, int], bool] | None = None,
     last_stop: LastStop | None = None,
     point: RecoveryPoint | None = None,
     progress: RecoveryProgress | None = None,
@@ -87,14 +88,16 @@ def recover(
     """Make log and queues consistent; both are loaded, nothing is served yet.
 
     `levels` dates the units of delayed messages. `known` says whether a topic still exists; the
-    queues of one that does not are not rebuilt from the whole log. `last_stop` counts after a clean
-    stop, `point` after a crash. `progress` is updated for readers in another thread.
+    queues of one that does not are not rebuilt from the whole log. `removed` says whether a topic
+    was deleted after the message at a physical offset: it gets no unit. `last_stop` counts after a
+    clean stop, `point` after a crash. `progress` is updated for readers in another thread.
     Raises: StoreDamaged before anything is cut, when the cut would remove what was known to be
     safe.
     """
     began = clock.monotonic()
     run = _Recovery(commit_log, queues, checkpoint, clean, levels or DelayLevels(), crc, known)
     run.last_stop = last_stop if clean else None
+    run.removed = removed
     if point is not None and not clean:
         run.safe = point.log_end
         run.known_point = known_of(commit_log, point)
@@ -156,6 +159,7 @@ class _Recovery:
         self.levels = levels
         self.crc = crc
         self.known = known
+        self.removed: Callable[[str, int], bool] | None = None
         self.start = self.end = 0
         self.records = self.cut_bytes = self.last_store_timestamp = 0
         self.physic = checkpoint.physic_msg_timestamp
@@ -263,8 +267,17 @@ class _Recovery:
             if not queue.end_offset:
                 # None of its messages is left in the log; the queue continues their numbers.
                 queue.begin_at(ends.end)
+        self._drop_removed()
         for queue in self.queues.table.values():
             queue.next_offset = max(queue.next_offset, queue.end_offset)
+
+    def _drop_removed(self) -> None:
+        """Drop queues that a kill left in the midst of the deletion of their topic."""
+        for (topic, queue_id), queue in list(self.queues.table.items()):
+            last = queue.max_physical_offset - 1
+            if self.removed is not None and last >= 0 and self.removed(topic, last):
+                self.lost.discard((topic, queue_id))
+                self.queues.drop(topic, queue_id)
 
     def _drop_deleted(self, stop: LastStop) -> None:
         """Drop queues that were deleted before the stop, and whose records the walk has passed."""
@@ -357,6 +370,8 @@ class _Recovery:
         if header.sys_flag & TRANSACTION_PREPARED or key in self.lost:
             return
         if not can_have_unit(topic, queue_id, queue_offset):
+            return
+        if self.removed is not None and self.removed(topic, position):
             return
         queue = self.queues.obtain(topic, queue_id)
         scan_key = queue_key(topic, queue_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -173,29 +174,45 @@ def set_aside(broker: BrokerProcess) -> list[str]:
 
 @pytest.mark.service
 @pytest.mark.parametrize("lost", [(), ("consumequeue",), ("recoverypoint.json",)])
+@pytest.mark.parametrize("midst", [True, False])
 def test_a_topic_made_anew_has_its_own_messages_after_a_kill(
-    tmp_path: Path, lost: tuple[str, ...]
+    tmp_path: Path, lost: tuple[str, ...], midst: bool
 ) -> None:
-    """Its records of before are in the log still, and the recovery passes over them."""
+    """Its records of before are in the log still, and the recovery passes over them.
+
+    `midst`: the kill left the queue of a topic that was being deleted.
+    """
+    queue_of_gone = tmp_path / "data" / "consumequeue" / "gone"
     with BrokerProcess(data=tmp_path / "data", settings={"flushDiskType": "SYNC_FLUSH"}) as broker:
         namesrv = f"127.0.0.1:{broker.namesrv_port}"
         with AdminClient(namesrv) as admin, Producer(namesrv) as producer:
-            for topic in ("t", "gone"):
+            for topic in ("t", "silent", "gone"):
                 admin.create_topic(topic, queues=1)
                 for number in range(10):
                     producer.send(Message(topic, b"old %d" % number))
+                if topic == "gone":
+                    eventually(queue_of_gone.exists, within_s=20, what="a file of its queue")
+                    shutil.copytree(queue_of_gone, tmp_path / "gone")
                 admin.delete_topic(topic)
                 assert topic not in admin.topics()
+            admin.create_topic("silent", queues=1)
             admin.create_topic("t", queues=1)
             for number in range(3):
                 producer.send(Message("t", b"new %d" % number))
         broker.kill()
+        if midst:
+            shutil.copytree(tmp_path / "gone", queue_of_gone)
         for name in lost:
             path = tmp_path / "data" / name
             path.rename(tmp_path / name)
         broker.start()
         with AdminClient(namesrv) as admin:
             assert "gone" not in admin.topics(), "no crash has lost it: it was deleted"
+            assert not [path for path in queue_of_gone.rglob("*") if path.is_file()]
+            admin.create_topic("gone", queues=1)
+            for topic in ("silent", "gone"):
+                (queue,) = admin.describe_topic(topic).queues
+                assert (queue.first, queue.end) == (0, 0), topic
             (queue,) = admin.describe_topic("t").queues
             assert (queue.first, queue.end) == (0, 3)
             bodies = [admin.message_at(queue.queue, offset).body for offset in range(3)]

@@ -12,26 +12,29 @@ from aerobee.remoting.wire.bodies.topic import TopicConfig
 
 
 def test_a_deletion_covers_what_lay_before_it() -> None:
-    deleted = DeletedTopics(10)
+    existing: set[str] = set()
+    deleted = DeletedTopics(10, existing)
     deleted.add("T", 100)
     assert deleted.covers("T", 99)
     assert not deleted.covers("T", 100)
     assert not deleted.covers("other", 0)
     deleted.add("T", 200)
     assert deleted.covers("T", 150)
-    deleted.forget("T")
-    assert not deleted.covers("T", 0)
+    existing.add("T")
+    assert not deleted.covers("T", 0), "what waits comes to the topic made anew"
+    assert deleted.removed("T", 199), "what was stored stays deleted"
+    assert not deleted.removed("T", 200)
 
 
 def test_the_oldest_deletion_is_forgotten_first() -> None:
-    deleted = DeletedTopics(2)
+    deleted = DeletedTopics(2, ())
     for topic in ("a", "b", "a", "c"):
         deleted.add(topic, 1)
     assert list(deleted.log_ends) == ["a", "c"]
 
 
 def test_only_what_concerns_the_log_is_kept() -> None:
-    deleted = DeletedTopics(10)
+    deleted = DeletedTopics(10, ())
     for topic, log_end in {"before": 100, "inside": 101, "cut": 900}.items():
         deleted.add(topic, log_end)
     assert deleted.fit(range(100, 500))
@@ -43,7 +46,7 @@ def table() -> TopicTable:
     return TopicTable(BrokerOptions(broker_name="broker-a", max_topics=2))
 
 
-def test_the_file_of_topics_keeps_deletions_until_the_topic_is_made_anew() -> None:
+def test_the_file_of_topics_keeps_deletions() -> None:
     topics = table()
     assert "deletedTopics" not in topics.document()
     for name in ("T", "U"):
@@ -53,15 +56,9 @@ def test_the_file_of_topics_keeps_deletions_until_the_topic_is_made_anew() -> No
     topics.put(TopicConfig(topic_name="T"))
     again = table()
     again.load(msgspec.to_builtins(topics.document()))
-    assert again.deleted.log_ends == {"U": 7}
+    assert again.deleted.log_ends == {"T": 7, "U": 7}
+    assert [again.deleted.covers(name, 6) for name in "TU"] == [False, True]
     assert "deletedTopics" not in again.extra
-
-
-def test_a_topic_that_exists_is_not_deleted_whatever_the_file_says() -> None:
-    topics = table()
-    document = msgspec.to_builtins(topics.document()) | {"deletedTopics": {"broker-a": 7, "T": 7}}
-    topics.load(document | {"topicConfigTable": {"T": {"perm": 6}}})
-    assert topics.deleted.log_ends == {}
 
 
 @pytest.mark.parametrize("malformed", [7, [], {"T": "soon"}, {"T": None}, {"T": {}}])

@@ -390,6 +390,37 @@ def test_the_queues_of_a_topic_that_is_gone_are_not_searched_for(model: StoreMod
     assert store.load().rebuilt_queues == 0
 
 
+@pytest.mark.parametrize("queues_lost", [True, False])
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_was_stored_before_a_deletion_gets_no_units(
+    model: StoreModel, queues_lost: bool, clean: bool
+) -> None:
+    """Neither by the walk, nor by a rebuild from the whole log, nor from queues that stayed."""
+    flush_everything(model.store, model.disk)
+    end = model.store.commit_log.max_offset
+    for number in range(3):
+        model.put("other", 0, Sent(b"%d" % number, b""))
+        model.store.dispatch()
+    if clean:
+        assert trio.run(model.store.close)
+    else:
+        model.disk.kill()
+    if queues_lost:
+        shutil.rmtree(model.root / "consumequeue")
+    store = MessageStore(
+        small_config(model.root),
+        disk=model.disk,
+        clock=model.clock,
+        topics_known=lambda topic: topic != "T",
+        removed=lambda topic, offset: topic == "T" and offset < end,
+    )
+    store.load()
+    assert set(store.queues.table) == {("other", 0)}
+    assert store.max_offset("other", 0) == 3
+    assert store.commit_log.max_offset > end
+    trio.run(store.close)
+
+
 def test_a_page_lost_from_an_older_queue_file_is_written_again(model: StoreModel) -> None:
     """Several files of a queue can be dirty at once: a power cut may take a page of any of them."""
     flush_everything(model.store, model.disk)
