@@ -10,6 +10,7 @@ import click
 from aerobee.broker.console.commands import command_of, parameters_of
 from aerobee.broker.console.lists import FILTER_MAX, LIMIT, LIMIT_MAX, OFFSET_MAX
 from aerobee.broker.console.operations import GET, LISTS, OBJECTS, OPERATIONS, SECRETS
+from aerobee.broker.console.requests import COOKIE
 
 if TYPE_CHECKING:
     from aerobee.broker.console.commands import Parameter
@@ -223,5 +224,10 @@ SCHEMAS: Final[dict[str, Any]] = {
 }
 SCHEMES: Final = {
     "basic": {"type": "http", "scheme": "basic"},
-    "session": {"type": "apiKey", "in": "cookie", "name": "aerobee_session"},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE.format(port=8_088),
+        "description": "From the login page; the name ends in the port of the console.",
+    },
 }

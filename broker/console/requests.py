@@ -5,13 +5,16 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-COOKIE: Final = "aerobee_session"
+COOKIE: Final = "aerobee_session_{port}"
+"""The name of a session's cookie: browsers send a host's cookies to each of its ports, and with one
+name for all a login at one console would end that at another.
+"""
 BODY_MAX: Final = 64 * 1024
 """Bytes of a request's body."""
 LOGIN_MAX: Final = 4 * 1024
@@ -102,12 +105,16 @@ def is_same_site(host: str, origin: str, fetch_site: str) -> bool:
         return False
 
 
-def token_of(cookies: str) -> str:
-    """The session token in a Cookie header; empty without one."""
+def token_of(scope: Mapping[str, Any]) -> str:
+    """The session token in the Cookie headers of a request; empty without one."""
+    wanted = _cookie_name(scope)
+    cookies = ";".join(
+        text.decode("latin-1") for name, text in scope["headers"] if name == b"cookie"
+    )
     # Not by the strict reader of the standard library: it gives all up at a cookie that it does not
     # like, and browsers send those of every program at any port of this host.
     pairs = (part.strip().partition("=") for part in cookies.split(";"))
-    return next((value for name, _, value in pairs if name == COOKIE), "")
+    return next((value for name, _, value in pairs if name == wanted), "")
 
 
 def basic_of(authorization: str) -> tuple[str, str] | None:
@@ -124,11 +131,15 @@ def basic_of(authorization: str) -> tuple[str, str] | None:
     return name, secret
 
 
-def cookie(token: str, *, secure: bool, ended: bool = False) -> str:
-    """The Set-Cookie header of a session."""
-    text = f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict"
+def _cookie_name(scope: Mapping[str, Any]) -> str:
+    return COOKIE.format(port=scope["server"][1])
+
+
+def cookie(scope: Mapping[str, Any], token: str, *, secure: bool) -> str:
+    """The Set-Cookie header of a session; an empty token ends it."""
+    text = f"{_cookie_name(scope)}={token}; Path=/; HttpOnly; SameSite=Strict"
     text += "; Secure" if secure else ""
-    return f"{text}; Max-Age=0" if ended else text
+    return text if token else f"{text}; Max-Age=0"
 
 
 def next_page(text: str) -> str:

@@ -170,7 +170,7 @@ class Guard:
                 return self._console.signed_in(*credentials, address)
             except Failure as failure:
                 raise refusal(scope, failure) from None
-        token = token_of(headers.get("cookie", ""))
+        token = token_of(scope)
         return self._console.session_of(token, address) if token else None
 
     def _check_source(self, scope: Scope, headers: Headers) -> None:
@@ -415,16 +415,16 @@ class Doors:
             path = f"{LOGIN}?failed={reason}&next={quote(page)}"
             return RedirectResponse(path, status_code=303)
         # Nobody else goes on with the session that this browser had before.
-        self._console.sessions.end(token_of(request.headers.get("cookie", "")))
+        self._console.sessions.end(token_of(request.scope))
         answer = RedirectResponse(page, status_code=303)
-        answer.headers["set-cookie"] = cookie(token, secure=self._secure)
+        answer.headers["set-cookie"] = cookie(request.scope, token, secure=self._secure)
         return answer
 
     async def log_out(self, request: Request) -> Response:
         """End the session."""
-        self._console.sessions.end(token_of(request.headers.get("cookie", "")))
+        self._console.sessions.end(token_of(request.scope))
         answer = RedirectResponse(LOGIN, status_code=303)
-        answer.headers["set-cookie"] = cookie("", secure=self._secure, ended=True)
+        answer.headers["set-cookie"] = cookie(request.scope, "", secure=self._secure)
         return answer
 
 

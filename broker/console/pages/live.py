@@ -112,7 +112,7 @@ class Live:
         viewer = viewer_of(request)
 
         async def tell(teller: Teller) -> None:
-            while self._console.is_here(viewer, token_of(request.headers.get("cookie", ""))):
+            while self._console.is_here(viewer, token_of(request.scope)):
                 snapshot = await self._console.snapshot(viewer)
                 self._rates.note(viewer.key, snapshot)
                 figures, _ = await self._console.record(viewer, "overview")
@@ -142,7 +142,7 @@ class Live:
     async def _follow(self, request: Request, topic: str, teller: Teller) -> None:
         shown = {states.place_of(row) for row in await self._views.newest(request, topic)}
         viewer = viewer_of(request)
-        while self._console.is_here(viewer, token_of(request.headers.get("cookie", ""))):
+        while self._console.is_here(viewer, token_of(request.scope)):
             rows = await self._views.newest(request, topic)
             for row in rows:
                 if states.place_of(row) not in shown:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from typing import Any
 
 import pytest
 
 from aerobee.broker.console.requests import (
-    COOKIE,
     NEXT_MAX,
     basic_of,
     cookie,
@@ -85,14 +85,22 @@ def test_a_change_comes_from_our_pages_or_from_no_page(
 
 
 def test_a_cookie_is_read_as_it_was_set() -> None:
-    text = cookie("abc", secure=True)
-    assert text == f"{COOKIE}=abc; Path=/; HttpOnly; SameSite=Strict; Secure"
-    assert token_of(f"other=1; {COOKIE}=abc") == "abc"
-    assert token_of("") == ""
-    assert token_of("a=\x01; =;;;") == ""
+    ours = "aerobee_session_8088"
+    text = cookie(asked(), "abc", secure=True)
+    assert text == f"{ours}=abc; Path=/; HttpOnly; SameSite=Strict; Secure"
+    assert token_of(asked(f"other=1; {ours}=abc")) == "abc"
+    assert token_of(asked("other=1", f"{ours}=abc")) == "abc"
+    assert token_of(asked()) == ""
+    assert token_of(asked("a=\x01; =;;;")) == ""
+    assert token_of(asked(f"{ours}=abc", port=8089)) == "", "another console of this host"
     # Those of another program at another port of this host: the strict reader gives up there.
-    assert token_of(f'x={{"a": 1}}; y[1]=2; {COOKIE}=abc; z') == "abc"
-    assert "Max-Age=0" in cookie("", secure=False, ended=True)
+    assert token_of(asked(f'x={{"a": 1}}; y[1]=2; {ours}=abc; z')) == "abc"
+    assert "Max-Age=0" in cookie(asked(), "", secure=False)
+
+
+def asked(*cookies: str, port: int = 8088) -> dict[str, Any]:
+    headers = [(b"cookie", text.encode("latin-1")) for text in cookies]
+    return {"headers": headers, "server": ("127.0.0.1", port)}
 
 
 def coded(text: bytes) -> str:
