@@ -166,6 +166,15 @@ class ConsumerOffsetTable:
             what = f"consumer offset of group {group[:120]}"
             raise LimitReached(what, most, self._remedy(left))
 
+    def check_commit(self, group: str, topic: str, queue_id: int) -> None:
+        """Check that a commit can be stored, before something that must not be without it.
+
+        Raises: NoPermission, LimitReached.
+        """
+        check_not_own(group)
+        if queue_id not in self.queues(group, topic):
+            self.check_room(group, 1)
+
     def _remedy(self, left: int) -> str:
         return (
             f"all groups together have {left} of maxConsumerOffsets={self.max_entries} left: "

@@ -85,8 +85,10 @@ class QueueLockTable(Generic[Queue]):
         """
         for group, held in list(self.groups.items()):
             yield
+            if self.groups.get(group) is not held:
+                continue  # All of its locks were released meanwhile.
             for queue in [queue for queue, lock in held.items() if not lock.alive(now_ms)]:
                 del held[queue]
                 self.count -= 1
             if not held:
-                self.groups.pop(group, None)
+                del self.groups[group]

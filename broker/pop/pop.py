@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import PeekMessage, PopMessage
     from aerobee.store.format.layout import Buffer
-    from aerobee.store.results import PutStatus
 
 MESSAGES_MAX: Final = 32
 ATTEMPT_CHARS: Final = 255
@@ -225,30 +224,27 @@ class Pop:
     def _hand_out(self, header: PopMessage, scope: PopScope, reads: PopResult) -> Answer:
         """Write the check points of the messages found, and answer with them.
 
-        Raises: Refusal, when the check point of the first queue cannot be stored.
+        Raises: Refusal, when check point or offset can be stored of no queue.
         """
         revive_qid = ORDER_REVIVE_QID if scope.order else self._next_revive_queue()
         starts, offsets_of, counts = [], [], []
         body: list[bytes | memoryview] = []
         messages = size = 0
+        first_refused: Refusal | None = None
         for part in reads.parts:
             offsets = part.offsets()
             entry = f"{part.retry} {part.queue_id}"
-            if scope.order:
-                counts += self._in_order(header, scope, part, offsets)
-            else:
-                status = self._write_check_point(header, scope, part, offsets, revive_qid)
-                if status not in STORED:
-                    if not messages:
-                        refused = first_put_refused(status, self._store)
-                        refused.remark = f"no check point can be stored: {refused.remark}"
-                        raise refused
-                    reads.rest += part.result.count
-                    continue
-                self._move(scope, part.topic, part.queue_id, part.result.next_begin_offset)
-                self._stats.pop.handed_out(
-                    scope.group, part.topic, part.queue_id, part.result.count
-                )
+            try:
+                # A check point whose pop is refused would deliver its messages once more.
+                self._offsets.check_commit(scope.group, part.topic, part.queue_id)
+                if scope.order:
+                    counts += self._in_order(header, scope, part, offsets)
+                else:
+                    self._hide(header, scope, part, offsets, revive_qid)
+            except Refusal as refused:
+                first_refused = first_refused or refused
+                reads.rest += part.result.count
+                continue
             starts.append(f"{entry} {part.start}")
             # Eight times as fast as joining the texts of the numbers.
             offsets_of.append(f"{entry} {_encode(offsets)[1:-1].decode()}")
@@ -258,6 +254,8 @@ class Pop:
                 body += self._as_sent(header, scope, part, revive_qid)
             messages += part.result.count
             size += part.result.size
+        if first_refused is not None and not messages:
+            raise first_refused
         out = self._stats.group_out(scope.group, header.topic)
         out.messages_out += messages
         out.bytes_out += size
@@ -279,14 +277,18 @@ class Pop:
         self._turn = (self._turn + 1) % (revive_log.read_queue_nums if revive_log else 1)
         return self._turn
 
-    def _write_check_point(
+    def _hide(
         self,
         header: PopMessage,
         scope: PopScope,
         part: Part,
         offsets: list[int],
         revive_qid: int,
-    ) -> PutStatus:
+    ) -> None:
+        """Write the check point of the messages of a queue, then move the group past them.
+
+        Raises: Refusal when the check point cannot be stored.
+        """
         start, count = part.start, len(offsets)
         # Ascending, so nothing is between them when the last one is so far from the first.
         gapless = offsets[-1] - start == count - 1
@@ -301,7 +303,13 @@ class Pop:
             diffs=[*range(count)] if gapless else [offset - start for offset in offsets],
             broker=self._config.broker.broker_name,
         )
-        return self._revive_log.check_point(point, offsets, revive_qid)
+        status = self._revive_log.check_point(point, offsets, revive_qid)
+        if status not in STORED:
+            refused = first_put_refused(status, self._store)
+            refused.remark = f"no check point can be stored: {refused.remark}"
+            raise refused
+        self._move(scope, part.topic, part.queue_id, part.result.next_begin_offset)
+        self._stats.pop.handed_out(scope.group, part.topic, part.queue_id, part.result.count)
 
     def _in_order(
         self, header: PopMessage, scope: PopScope, part: Part, offsets: Sequence[int]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 IDLE_MS: Final = 24 * 3_600_000
-"""A queue that was not popped for so long is removed."""
+"""A queue that was not popped for so long, and hides no message since, is removed."""
 OUR_KEYS: Final = frozenset({"orderedConsumptionLevel", "table"})
 LEVEL: Final = "QUEUE"
 
@@ -200,14 +200,17 @@ class PopOrderTable:
             self.changes += 1
 
     def expire(self, age_ms: Callable[[int], int]) -> Iterator[None]:
-        """Remove queues that were not popped for a day; others may run between two groups.
+        """Remove queues that for a day were not popped and hid nothing; others may run between two
+        groups.
 
         `age_ms` is how long ago a time was, without time that the clock skipped.
         """
         for (topic, group), queues in list(self.batches.items()):
             yield
+            if self.batches.get((topic, group)) is not queues:
+                continue  # Topic or group were deleted meanwhile.
             for queue_id, batch in list(queues.items()):
-                if age_ms(batch.last_ms) > IDLE_MS:
+                if age_ms(max(batch.last_ms, batch.blocked_until())) > IDLE_MS:
                     self.clear(topic, group, queue_id)
 
     # ── The file ──

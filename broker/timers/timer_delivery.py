@@ -239,8 +239,8 @@ class TimerDelivery:
         return None
 
     def _next_far(self, now_ms: int) -> int | None:
-        """A slot that is too far ahead: the clock was wrong when it was filled. Its place in the
-        wheel is also that of nearer times, so its timers are rolled.
+        """A slot that is too far ahead, since the clock went back or the window became shorter: its
+        timers are rolled.
         """
         timers, far = self._timers, self._far
         reach_ms = timers.reach_ms(now_ms)

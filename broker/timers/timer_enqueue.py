@@ -63,9 +63,7 @@ def _recalls(record: Record, timed: TimerProperties) -> list[Recall]:
 class TimerEnqueue:
     """The loop over the wheel topic."""
 
-    def __init__(
-        self, core: Core, timers: TimerStore, timer_puts: TimerPuts, *, window_ms: int
-    ) -> None:
+    def __init__(self, core: Core, timers: TimerStore, timer_puts: TimerPuts) -> None:
         self._store = core.store
         self._puts = core.puts
         self._stats = core.stats
@@ -73,7 +71,6 @@ class TimerEnqueue:
         self._pace = core.pace()
         self._timers = timers
         self._timer_puts = timer_puts
-        self.window_ms = window_ms
         self.last_store_timestamp = 0
         """Of the last message read, in ms."""
         self.recalls_ahead: dict[Recall, int] = {}
@@ -212,7 +209,7 @@ class TimerEnqueue:
     def _add(self, record: Record, timed: TimerProperties, now_ms: int) -> bool:
         """Give a timer its slot; False while that slot is used for another time."""
         timers = self._timers
-        time_ms, magic = slot_time(timed.out_ms, now_ms, self.window_ms, timers.precision_ms)
+        time_ms, magic = slot_time(timed.out_ms, now_ms, timers.window_ms, timers.precision_ms)
         if timed.deletes:
             magic |= DELETE
         due = DueTimer(record.physical_offset, record.size, magic, now_ms)

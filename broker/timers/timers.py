@@ -73,9 +73,9 @@ class Timers:
             read_file=core.store.reader.cold.log,
             slots=slots,
         )
+        self.settings_changed()
         puts = TimerPuts(core, counts, done)
-        window = window_ms(config, self.timers.precision_ms)
-        self.enqueue = TimerEnqueue(core, self.timers, puts, window_ms=window)
+        self.enqueue = TimerEnqueue(core, self.timers, puts)
         self.delivery = TimerDelivery(core, self.timers, puts)
         self.failure: OSError | None = None
         """The error of a sync: nothing is saved any more in this run."""
@@ -106,7 +106,7 @@ class Timers:
 
     def settings_changed(self) -> None:
         """How far ahead a slot may be depends on fileReservedTime."""
-        self.enqueue.window_ms = window_ms(self._config, self.timers.precision_ms)
+        self.timers.window_ms = window_ms(self._config, self.timers.precision_ms)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Enqueue, deliver and save until cancelled, or closed."""

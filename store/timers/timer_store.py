@@ -79,6 +79,8 @@ class TimerStore:
         self._disk = disk
         self.precision_ms = precision_ms
         """Step of the wheel. Waiting timers keep the one they were stored with."""
+        self.window_ms = precision_ms * slots // 2
+        """How far ahead a slot may be, at most half a turn: later timers are rolled."""
         wheel = root / names.TIMER_WHEEL
         self.wheel = TimerWheel(disk, wheel, precision_ms=precision_ms, slots=slots)
         self.log = TimerLog(disk, root / names.TIMER_LOG, log_file_bytes, read_file)
@@ -100,11 +102,12 @@ class TimerStore:
         return time_ms - time_ms % self.precision_ms
 
     def reach_ms(self, now_ms: int) -> int:
-        """The last time of a slot that is in the way of no other timer: half a turn from now on.
+        """The last time that a slot may have now.
 
-        The window is shorter, so only a clock that went back leaves later slots.
+        A clock that went back leaves later slots, which are in the way of nearer times; and so does
+        a window that became shorter, whose messages the log would lose before.
         """
-        return self.floor(now_ms) + self.wheel.turn_ms // 2
+        return self.floor(now_ms) + min(self.window_ms, self.wheel.turn_ms // 2)
 
     def beyond(self, time_ms: int) -> list[int]:
         """The times of the slots behind that time, the latest first."""

@@ -57,6 +57,28 @@ def test_locks_that_no_one_renews_are_forgotten() -> None:
     assert locks.count == 1
 
 
+def test_locks_taken_anew_while_the_old_ones_are_swept_stay() -> None:
+    locks = table()
+    locks.lock("g", "a", [0], 0)
+    sweep = locks.sweep(1)
+    next(sweep)
+    locks.unlock("g", "a", [0])
+    assert locks.lock("g", "b", [0], 1) == [0]
+    list(sweep)
+    assert locks.lock("g", "c", [0], 2) == []
+    assert locks.count == 1
+
+
+def test_locks_that_go_all_at_once_while_they_are_swept_are_counted_once() -> None:
+    locks = table()
+    locks.lock("g", "a", [0], 0)
+    sweep = locks.sweep(LOCK_LIVES_MS + 1)
+    next(sweep)
+    locks.clear()
+    list(sweep)
+    assert locks.count == 0
+
+
 def test_a_full_table_grants_no_new_lock() -> None:
     locks = table()
     assert locks.lock("g", "a", range(6), 0) == [0, 1, 2, 3]

@@ -373,7 +373,7 @@ async def waits(desk: Desk) -> None:
 async def reserved(desk: Desk) -> None:
     assert desk.timers is not None
     await set_to(desk, fileReservedTime=3)
-    assert desk.timers.enqueue.window_ms == 2 * 3_600_000
+    assert desk.timers.timers.window_ms == 2 * 3_600_000
     assert desk.store.space.cleanup.config.file_reserved_time_h == 3
 
 

@@ -370,6 +370,47 @@ async def test_a_check_point_that_cannot_be_stored_hands_out_nothing(
         assert await pops.bodies() == [b"a"]
 
 
+def fill_offsets(pops: Pops) -> None:
+    """From now on no group gets an offset of a queue that it has not read yet."""
+    offsets = pops.desk.offsets
+    for number in range(offsets.max_entries - offsets.count):
+        offsets.commit(f"other{number}", "t", 0, 0, pops.now_ms())
+
+
+@pytest.mark.trio
+async def test_pops_whose_group_has_no_room_for_its_offset_multiply_nothing(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock, max_consumer_offsets=1_000) as pops:
+        await pops.send(b"a", b"b")
+        fill_offsets(pops)
+        for _ in range(3):
+            assert (await pops.desk.ask(pops.header())).code == ResponseCode.SYSTEM_ERROR
+        await pops.pass_s(70)
+        for number in range(20):  # The broker's own groups have got some, too.
+            pops.desk.offsets.delete_group(f"other{number}")
+        assert await pops.bodies() == [b"a", b"b"]
+        assert pops.desk.topics.get("%RETRY%g_t") is None
+
+
+@pytest.mark.trio
+async def test_a_queue_without_room_for_the_group_s_offset_keeps_no_other_from_it(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock, max_consumer_offsets=1_000) as pops:
+        await pops.send(b"a")
+        assert await pops.bodies() == [b"a"]
+        fill_offsets(pops)
+        await pops.pass_s(70)
+        for number in range(20):
+            await pops.send(b"%d" % number)
+            assert await pops.bodies() == [b"%d" % number]
+        assert pops.desk.store.max_offset("%RETRY%g_t", 0) == 1
+        for number in range(20):  # The broker's own groups have got some, too.
+            pops.desk.offsets.delete_group(f"other{number}")
+        assert await pops.bodies() == [b"a"]
+
+
 # ── Waiting ──
 
 

@@ -119,10 +119,34 @@ def test_a_file_that_is_none_changes_nothing(queues: object) -> None:
 
 def test_what_nobody_popped_for_a_day_is_forgotten() -> None:
     table = table_with(3)
-    list(table.expire(lambda popped_ms: 24 * 3_600_000 + popped_ms - 1_000))
+    visible_ms = 61_000
+    list(table.expire(lambda moment_ms: visible_ms + 24 * 3_600_000 - moment_ms))
     assert table.batches
-    list(table.expire(lambda popped_ms: 24 * 3_600_000 + popped_ms - 999))
+    list(table.expire(lambda moment_ms: visible_ms + 24 * 3_600_000 + 1 - moment_ms))
     assert not table.batches
+
+
+def test_what_is_hidden_for_longer_than_a_day_is_not_forgotten_before() -> None:
+    table = table_with(3, 4)
+    day_ms = 24 * 3_600_000
+    table.hide("t", "g", 0, 4, 1_000, 3 * day_ms)
+    list(table.expire(lambda moment_ms: 2 * day_ms - moment_ms))
+    assert table.blocked_until("t", "g", 0, None, 2 * day_ms) == 3 * day_ms
+    assert table.acknowledge("t", "g", 0, 3, 1_000) == 4
+    list(table.expire(lambda moment_ms: 4 * day_ms - moment_ms))
+    assert table.batches
+    list(table.expire(lambda moment_ms: 4 * day_ms + 1 - moment_ms))
+    assert not table.batches
+
+
+def test_a_batch_of_a_group_made_anew_outlives_the_expiry_of_the_old_one() -> None:
+    table = table_with(3)
+    expiry = table.expire(lambda moment_ms: 10 * 24 * 3_600_000 if moment_ms < 100_000 else 0)
+    next(expiry)
+    table.delete_group("g")
+    hand_out(table, 0, pop_time=200_000)
+    list(expiry)
+    assert table.blocked_until("t", "g", 0, None, 200_001)
 
 
 def test_all_batches_go_at_once() -> None:

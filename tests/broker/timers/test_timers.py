@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import shutil
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +17,8 @@ import trio.testing
 
 from aerobee.broker.timers import timer_delivery
 from aerobee.broker.timers.timers import window_ms
+from aerobee.remoting.wire.headers.admin import UpdateBrokerConfig
+from aerobee.remoting.wire.headers.cleanup import DeleteExpiredCommitLog
 from aerobee.remoting.wire.headers.send import RecallMessage
 from aerobee.store.config import FlushDiskType, StoreConfig
 from aerobee.store.flags import Flag
@@ -749,3 +752,38 @@ def test_the_window_stays_within_the_time_that_the_log_is_kept() -> None:
     assert window_ms(StoreConfig(), 1_000) == 2 * DAY_S * 1000
     assert window_ms(StoreConfig(file_reserved_time_h=3), 1_000) == 2 * 3600 * 1000
     assert window_ms(StoreConfig(), 100) == 172_800 * 100
+
+
+@pytest.mark.trio
+async def test_timers_outlive_a_retention_that_becomes_shorter_while_they_wait(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path, file_reserved_time_h=72) as bench:
+        await bench.send(b"far", TIMER_DELAY_SEC=30 * 3_600)
+        for _ in range(11):
+            await bench.send(bytes(100_000), topic="filler")
+        answer = await bench.desk.ask(UpdateBrokerConfig(), b"fileReservedTime=1\n")
+        assert answer.code == 0
+        await bench.pass_s(mock_clock, 2 * 3_600, 60)
+        for segment in (tmp_path / "commitlog").iterdir():
+            os.utime(segment, (START_MS / 1_000, START_MS / 1_000))
+        await bench.desk.ask(DeleteExpiredCommitLog())
+        await bench.pass_s(mock_clock, 30, 1)
+        assert bench.desk.store.commit_log.min_offset > 0, "the first segment is deleted"
+        assert bench.bodies() == []
+        await bench.pass_s(mock_clock, 28 * 3_600, 300)
+        assert bench.bodies() == [b"far"]
+        assert bench.when()[b"far"] >= 30 * 3_600_000
+
+
+@pytest.mark.trio
+async def test_a_start_with_a_shorter_retention_rolls_what_waits_for_longer(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path, file_reserved_time_h=72) as bench:
+        await bench.send(b"far", TIMER_DELAY_SEC=30 * 3_600)
+        await bench.pass_s(mock_clock, 3)
+    async with open_bench(tmp_path, file_reserved_time_h=3) as bench:
+        await bench.pass_s(mock_clock, 3)
+        (time_ms,) = bench.timers.timers.wheel.times()
+        assert time_ms <= bench.now_ms() + 2 * 3_600_000
