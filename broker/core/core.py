@@ -36,6 +36,7 @@ class Topics(Protocol):
     """As much of the table of topics as the recovery and the puts ask for."""
 
     def is_known(self, topic: str) -> bool: ...
+    def read_queues(self, topic: str) -> int: ...
     @property
     def deleted(self) -> Deletions: ...
 
@@ -76,6 +77,7 @@ class Core:
             clock,
             finish_round=self.rounds.finish,
             topics_deleted=topics.deleted.covers,
+            read_queues=topics.read_queues,
         )
         root = Path(config.store.store_path_root_dir).expanduser()
         self.tables = Tables(root / "config", disk, clock)

@@ -3,7 +3,8 @@
 A delayed message, a timer, half of a transaction: put hooks redirect it before it is stored. When
 it is due, `put_again` stores it in its target, with its properties as they came and without the
 checks of a send. A message that was accepted once stays deliverable: a limit that was lowered since
-does not refuse it; only where its topic was deleted since (`is_deleted`) it is not to be stored.
+does not refuse it, and where its topic has fewer queues since, it gets into one of those; only
+where its topic was deleted since (`is_deleted`) it is not to be stored.
 Source: semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
 """
 
@@ -57,10 +58,12 @@ class Puts:
         *,
         finish_round: Callable[[], None],
         topics_deleted: Callable[[str, int], bool],
+        read_queues: Callable[[str], int],
     ) -> None:
         self._store = store
         self._clock = clock
         self._topics_deleted = topics_deleted
+        self._read_queues = read_queues
         self.finish_round = finish_round
         """To be called by a service after its puts: dispatches, wakes held pulls, sends answers."""
         self.hooks: list[Hook] = []
@@ -105,7 +108,10 @@ class Puts:
 
     def put_again(self, draft: MessageDraft) -> PutResult:
         """Store an accepted message once more, in its next queue."""
-        return CLOSED if self.closed else self._store.put(draft, accepted=True)
+        if self.closed:
+            return CLOSED
+        draft.queue_id = self.queue_now(draft.topic, draft.queue_id)
+        return self._store.put(draft, accepted=True)
 
     def put_copies(self, copies: Sequence[Copy]) -> Iterator[tuple[int, PutResult]]:
         """Store accepted messages once more, in order; those in a row for one queue at once. Hot.
@@ -124,7 +130,8 @@ class Puts:
                 elif self.closed:
                     result = CLOSED
                 else:
-                    result = self._store.writer.put_copies(target.topic, target.queue_id, run)
+                    queue_id = self.queue_now(*target)
+                    result = self._store.writer.put_copies(target.topic, queue_id, run)
                 yield at, result
                 at += result.count
                 if result.status in UNSTORABLE:
@@ -132,6 +139,11 @@ class Puts:
                 elif result.status is not PUT_OK:
                     return
                 run = run[at - end :] if at < end else run
+
+    def queue_now(self, topic: str, queue_id: int) -> int:
+        """The queue for what waited for this one: nobody would read what the topic has no more."""
+        queues = self._read_queues(topic)
+        return queue_id % queues if 0 < queues <= queue_id else queue_id
 
     def is_deleted(self, topic: str, waiting: Record | StoredMessage) -> bool:
         """Whether the topic that a message waits for was deleted after the message was stored.

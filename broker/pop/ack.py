@@ -189,7 +189,7 @@ class Acknowledge:
     # ── Checks ──
 
     def _check_queue(self, topic: str, queue_id: int, group: str) -> None:
-        """Refuse a queue that the topic does not have, or that no pop of the group reads.
+        """Refuse a queue that the topic never had, or that no pop of the group reads.
 
         Raises: Refusal.
         """
@@ -198,7 +198,8 @@ class Acknowledge:
             config = None
         if config is None:
             raise TopicNotExist(topic)
-        if not 0 <= queue_id < config.read_queue_nums:
+        was_read = self._store.max_offset(topic, queue_id) > 0
+        if not (was_read or 0 <= queue_id < config.read_queue_nums):
             raise Refusal(
                 ILLEGAL,
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] "

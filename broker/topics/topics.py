@@ -155,6 +155,11 @@ class TopicTable:
         """Whether `topic` belongs to the broker itself."""
         return topic in self.system or topic.startswith(OWN_TOPIC_PREFIX)
 
+    def read_queues(self, topic: str) -> int:
+        """How many of its queues are read, 0 for an unknown topic."""
+        config = self.configs.get(topic)
+        return 0 if config is None else config.read_queue_nums
+
     # ── Topics made by sending ──
 
     def for_send(

@@ -166,7 +166,8 @@ class TransactionProcessor:
                 f"the topic[{half.topic}] was deleted after the half message was sent: create it "
                 "to commit the transaction, or roll back",
             )
-        draft = draft_again(half.record, *half.target, b"")
+        topic, queue_id = half.target
+        draft = draft_again(half.record, topic, self._puts.queue_now(topic, queue_id), b"")
         status = self._puts.put(draft, half.commit(draft), accepted=True).status
         if status is not PutStatus.PUT_OK:
             raise first_put_refused(status, self._store)

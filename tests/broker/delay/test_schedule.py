@@ -575,3 +575,18 @@ async def test_a_message_whose_properties_are_full_is_delivered_and_one_byte_mor
         assert [bytes(one.body) for one in found] == [b"small", b"full"]
         assert decode(found[1].properties)["big"] == big
         assert len(found[1].properties) == 32_767
+
+
+async def test_a_message_comes_to_a_queue_that_its_topic_still_has(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        desk.topic("t", read_queue_nums=8, write_queue_nums=8)
+        for queue_id in range(8):
+            await desk.send("t", b"%d" % queue_id, queue_id=queue_id, properties=text(DELAY="1"))
+        desk.topic("t", read_queue_nums=3, write_queue_nums=3)
+        later(desk, 1_500)
+        await desk.schedule.tick()
+        assert [desk.store.max_offset("t", queue_id) for queue_id in range(8)] == [3, 3, 2] + 5 * [
+            0
+        ]

@@ -350,3 +350,20 @@ async def test_bit_sets_beyond_what_one_request_may_bring_are_not_read(
         for count, code in ((17, ILLEGAL), (1, 0)):
             body = BatchAckRequest(acks=[ack] * count).to_bytes()
             assert (await pops.desk.ask(headers.BatchAckMessage(), body)).code == code
+
+
+@pytest.mark.trio
+async def test_what_lay_in_a_queue_that_is_read_no_more_is_acknowledged_and_hidden(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        pops.desk.topic("t", read_queue_nums=2, write_queue_nums=2)
+        await pops.send(b"a", b"b", queue_id=1)
+        done, hidden = await pops.pop()
+        pops.desk.topic("t", read_queue_nums=1, write_queue_nums=1)
+        assert (await pops.ack(done)).code == 0
+        await pops.hidden(hidden, 90_000)
+        await pops.pass_s(80)
+        assert await pops.bodies() == []
+        await pops.pass_s(20)
+        assert await pops.bodies() == [hidden.body]

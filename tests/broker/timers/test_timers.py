@@ -787,3 +787,19 @@ async def test_a_start_with_a_shorter_retention_rolls_what_waits_for_longer(
         await bench.pass_s(mock_clock, 3)
         (time_ms,) = bench.timers.timers.wheel.times()
         assert time_ms <= bench.now_ms() + 2 * 3_600_000
+
+
+@pytest.mark.trio
+async def test_a_timer_comes_to_a_queue_that_its_topic_still_has(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        desk = bench.desk
+        desk.topic("t", read_queue_nums=8, write_queue_nums=8)
+        for queue_id in range(8):
+            text = encode({"TIMER_DELAY_SEC": "2", "UNIQ_KEY": f"K{queue_id}"})
+            await desk.send("t", b"%d" % queue_id, queue_id=queue_id, properties=text)
+        desk.topic("t", read_queue_nums=3, write_queue_nums=3)
+        await bench.pass_s(mock_clock, 5)
+        came = [[bytes(record.body) for record in bench.records("t", at)] for at in range(3)]
+        assert came == [[b"0", b"3", b"6"], [b"1", b"4", b"7"], [b"2", b"5"]]

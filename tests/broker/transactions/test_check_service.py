@@ -63,13 +63,14 @@ class Bank:
         return peer
 
     async def half(
-        self, body: bytes = b"pay", *, born_ms: int | None = None, **more: str
+        self, body: bytes = b"pay", *, born_ms: int | None = None, queue_id: int = 0, **more: str
     ) -> Answer:
         """Begin a transaction."""
         self.count += 1
         properties = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"K{self.count}", **more}
         return await self.desk.send(
             body=body,
+            queue_id=queue_id,
             sys_flag=4,
             properties=encode(properties),
             born_timestamp=self.now_ms() if born_ms is None else born_ms,

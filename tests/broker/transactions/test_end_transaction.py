@@ -212,3 +212,15 @@ async def test_a_commit_to_a_topic_deleted_since_is_refused_until_it_is_made_ane
         desk.topic()
         assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
         assert bank.bodies() == [b"pay"]
+
+
+async def test_a_commit_comes_to_a_queue_that_its_topic_still_has(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t", read_queue_nums=8, write_queue_nums=8)
+        bank = Bank(desk, mock_clock)
+        half = await bank.half(queue_id=6)
+        desk.topic("t", read_queue_nums=3, write_queue_nums=3)
+        assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
+        assert bank.bodies() == [b"pay"]
