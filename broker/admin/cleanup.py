@@ -1,7 +1,7 @@
 """Clean-up on request: expired segments at any hour, queues without messages or without a topic.
 
 A deleted queue loses its counter, so its next message has queue offset 0. The offsets that groups
-have committed for it are reset too: otherwise consumers would skip the next messages.
+have committed for it are reset too, and saved: otherwise consumers would skip the next messages.
 Source: admin §4.1, store format §6.4 (AdminBrokerProcessor).
 """
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
+from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.answer import Answer
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.topics.topic_processor import TableFile
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
@@ -42,11 +44,13 @@ class CleanupProcessor:
         store: MessageStore,
         topics: TopicTable,
         offsets: ConsumerOffsetTable,
+        changing: TableFile,
         clock: Clock,
     ) -> None:
         self.store = store
         self.topics = topics
         self.offsets = offsets
+        self.changing = changing
         self.clock = clock
 
     def delete_expired_log(
@@ -98,3 +102,5 @@ class CleanupProcessor:
                 for queue_id in queue_ids:
                     if offsets.get(queue_id, 0) > 0:
                         self.offsets.reset(group, topic, queue_id, 0, now_ms)
+        if by_topic and not self.changing.clean:
+            await when_saved(self.changing, "clean-up")

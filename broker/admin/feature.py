@@ -46,7 +46,11 @@ class AdminFeature(Feature):
             core, topics=topics.table, consumers=consumers, samples=sampling.samples, lags=lags
         )
         clean = CleanupProcessor(
-            store=core.store, topics=topics.table, offsets=consumers.offsets, clock=core.clock
+            store=core.store,
+            topics=topics.table,
+            offsets=consumers.offsets,
+            changing=core.tables,
+            clock=core.clock,
         )
         calls = ClientCalls(core, topics=topics.table, consumers=consumers)
         self.deletion = deletion = TopicDeletion(core, topics, consumers)

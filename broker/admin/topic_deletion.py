@@ -2,8 +2,9 @@
 
 The config is deleted first and durably: after a crash during the deletion, a start finds the topic
 either complete or gone. During the deletion the topic cannot be created again, so that no message
-gets into queues that are about to be removed. Delayed messages stay in the log and are not
-delivered (`DeletedTopics`), unless the topic is created again before they are due.
+gets into queues that are about to be removed, and none is skipped by an offset that a kill gives
+back. Delayed messages stay in the log and are not delivered (`DeletedTopics`), unless the topic is
+created again before they are due.
 Source: admin §4.1, semantics §4.4 (AdminBrokerProcessor).
 """
 
@@ -45,6 +46,7 @@ class TopicDeletion:
         self.clock = core.clock
         self.stats = core.stats
         self.store = core.store
+        self.tables = core.tables
         self.topics = topics.table
         self.saved = topics.file
         self.offsets = consumers.offsets
@@ -99,6 +101,7 @@ class TopicDeletion:
             # A recovery scans the log from its last recovery point, and after this flush there
             # are no records of these topics.
             await self.store.flush_queues()
+            was_read = any(self.offsets.groups_of(topic) for topic in doomed)
             for topic in doomed:
                 running = list(self._running_ahead(topic))
                 self.offsets.delete_topic(topic)
@@ -107,4 +110,6 @@ class TopicDeletion:
                 self.stats.forget_topic(topic)
                 for forget in self.when_deleted:
                     forget(topic)
+            if was_read and not self.tables.clean:
+                await when_saved(self.tables, "deletion")
         return ChangeAnswer(changes=changes_of(deleted))

@@ -92,6 +92,7 @@ class ConsumersFeature(Feature):
             groups=self.tables.groups,
             offsets=self.tables.offsets,
             saved=self.group_file,
+            changing=self._core.tables,
             stats=self._core.stats,
             clock=self._core.clock,
         )

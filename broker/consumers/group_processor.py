@@ -92,6 +92,7 @@ class GroupProcessor:
         groups: GroupTable,
         offsets: ConsumerOffsetTable,
         saved: TableFile,
+        changing: TableFile,
         stats: BrokerStats,
         clock: Clock,
         page: int = PAGE,
@@ -99,6 +100,7 @@ class GroupProcessor:
         self.groups = groups
         self.offsets = offsets
         self.saved = saved
+        self.changing = changing
         self.stats = stats
         self.clock = clock
         self.page = page
@@ -179,12 +181,19 @@ class GroupProcessor:
         before = self.groups.get(name)
         if self.groups.delete(name, self.clock.now_ms()):
             log.info("group.deleted", group=name, address=connection.address)
-        if header.clean_offset or header.remove_offset:
+        cleaned = header.clean_offset or header.remove_offset
+        if cleaned:
             self.offsets.delete_group(name)
         self.stats.forget_group(name)
         for forget in self.when_deleted:
             forget(name)
-        return self.done(change(name, before, None))
+        changes = change(name, before, None)
+        return self._cleaned(changes) if cleaned else self.done(changes)
+
+    async def _cleaned(self, changes: str) -> Answer:
+        """Wait until a kill brings back neither the group nor its offsets."""
+        await when_saved(self.changing, "deletion")
+        return await when_saved(self.saved, "group", ChangeAnswer(changes=changes))
 
     def done(self, changes: str = "") -> Plain:
         """Wait for the disk, also without a change: an earlier one may not be saved yet."""

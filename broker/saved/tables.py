@@ -37,6 +37,23 @@ class Tables:
         self._folder = folder
         self._disk = disk
         self._clock = clock
+        self._changing: list[SavedTable] = []
+
+    @property
+    def clean(self) -> bool:
+        """Whether all is on disk of the tables that are saved periodically."""
+        for saved in self._changing:
+            saved.notice()
+        return all(saved.clean for saved in self._changing)
+
+    async def catch_up(self) -> None:
+        """Save what changed in them, without waiting for their time. Raises: OSError.
+
+        What is deleted must not come back with a kill: there may be another one of its name.
+        """
+        for saved in self._changing:
+            saved.notice()
+            await saved.catch_up()
 
     def asked(self, table: Table | LargeTable, name: str) -> SavedTable:
         """A table that is saved on request."""
@@ -54,9 +71,11 @@ class Tables:
         relies_on: Callable[[], Awaitable[None]] | None = None,
     ) -> SavedTable:
         """A table that is saved periodically, if it has changed; `relies_on` as for SavedTable."""
-        return SavedTable(
+        saved = SavedTable(
             table, self._file(name), changes=lambda: table.changes, relies_on=relies_on
         )
+        self._changing.append(saved)
+        return saved
 
     def _file(self, name: str) -> JsonFile:
         return JsonFile(self._folder / name, self._disk, self._clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,13 +30,31 @@ BIG = bytes(3_000)
 """One message per segment."""
 
 
+class OffsetFile:
+    """What a kill leaves of the offsets."""
+
+    clean = False
+
+    def __init__(self, offsets: ConsumerOffsetTable) -> None:
+        self.offsets = offsets
+        self.content: dict[str, dict[int, int]] = {}
+
+    async def catch_up(self) -> None:
+        self.content = deepcopy(self.offsets.entries)
+
+
 class Desk:
     def __init__(self, store: MessageStore) -> None:
         self.store = store
         self.topics = TopicTable(BrokerOptions())
         self.offsets = ConsumerOffsetTable()
+        self.file = OffsetFile(self.offsets)
         self.processor = CleanupProcessor(
-            store=store, topics=self.topics, offsets=self.offsets, clock=HandClock()
+            store=store,
+            topics=self.topics,
+            offsets=self.offsets,
+            changing=self.file,
+            clock=HandClock(),
         )
         self.peer: Any = Peer()
 
@@ -95,6 +114,7 @@ async def test_queues_without_a_message_go_and_groups_begin_at_the_next_one(
         await desk.clean_expired_queues()
         assert desk.queues == {"SCHEDULE_TOPIC_XXXX", "NEW"}
         assert desk.offsets.query("ahead", "OLD", 0) == 0
+        assert desk.file.content["OLD@ahead"] == {0: 0}, "a kill would have it skip messages"
         assert not desk.offsets.commit("ahead", "OLD", 0, 1, 0), "who runs hears of it first"
         assert desk.offsets.take_reset("ahead", "OLD", 0) == 0
         assert desk.offsets.query("ahead", "NEW", 0) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ import trio
 from aerobee.blocking import AdminClient, Message, Producer
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.client import Heartbeat
+from aerobee.remoting.wire.headers.pop import PopMessage
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from tests.broker.desk import open_desk, said
 from tests.kit.broker_process import BrokerProcess
@@ -68,6 +70,44 @@ async def test_who_runs_gets_the_first_message_of_the_topic_made_anew(tmp_path: 
         moved = await desk.pull("t", 5)
         assert (moved.code, said(moved)["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "0")
         assert desk.offsets.take_reset("away", "t", 0) is None
+
+
+def copy_if_there(source: str, target: str) -> None:
+    """A kill: what is on the disk at that moment."""
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)
+
+
+@pytest.mark.trio
+async def test_a_kill_gives_no_group_back_what_a_deletion_took(tmp_path: Path) -> None:
+    """Or it would pass over the first messages of the topic made anew."""
+    async with open_desk(tmp_path / "data") as desk:
+        desk.topic("t")
+        for _ in range(5):
+            await desk.send("t")
+        desk.offsets.commit("g", "t", 0, 5, 0)
+        popped = PopMessage(
+            consumer_group="pops",
+            topic="t",
+            queue_id=0,
+            max_msg_nums=32,
+            invisible_time=60_000,
+            poll_time=0,
+            born_time=0,
+            init_mode=0,
+            order=True,
+        )
+        assert (await desk.ask(popped)).code == Code.SUCCESS
+        assert await desk.saver.save_all()
+        assert (await delete(desk, "t")).code == Code.SUCCESS
+        for _ in range(8):
+            assert (await desk.send("t")).code == Code.SUCCESS
+        await desk.puts.durable()
+        shutil.copytree(tmp_path / "data", tmp_path / "killed", copy_function=copy_if_there)
+    async with open_desk(tmp_path / "killed") as desk:
+        assert desk.store.max_offset("t", 0) == 8
+        assert desk.offsets.query("g", "t", 0) == -1
+        assert (await desk.ask(popped)).code == Code.SUCCESS, "nothing of it is out in order"
 
 
 @pytest.mark.trio

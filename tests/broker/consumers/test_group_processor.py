@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,6 +112,21 @@ async def test_a_deleted_group_loses_its_offsets_when_that_is_asked(
             assert answer.code == Code.SUCCESS, "also when it is gone already"
         assert "g" not in desk.groups.configs
         assert desk.offsets.query("g", "t", 0) == left
+
+
+async def test_a_kill_brings_no_offsets_of_a_deleted_group_back(tmp_path: Path) -> None:
+    async with open_desk(tmp_path / "data") as desk:
+        desk.topic("t")
+        await desk.send("t")
+        await update(desk)
+        desk.offsets.commit("g", "t", 0, 1, 0)
+        desk.offsets.commit("other", "t", 0, 1, 0)
+        assert await desk.saver.save_all()
+        answer = await desk.ask(DeleteGroup(group_name="g", clean_offset=True))
+        assert answer.code == Code.SUCCESS
+        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    async with open_desk(tmp_path / "killed") as desk:
+        assert desk.offsets.groups_of("t") == ["other"]
 
 
 def nested(depth: int) -> dict[str, Any]:
