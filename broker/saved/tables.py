@@ -49,7 +49,7 @@ class Tables:
     async def catch_up(self) -> None:
         """Save what changed in them, without waiting for their time. Raises: OSError.
 
-        What is deleted must not come back with a kill: there may be another one of its name.
+        A kill must not bring back what was deleted: there may be another one of its name.
         """
         for saved in self._changing:
             saved.notice()

@@ -54,6 +54,8 @@ class Bank:
         self.desk = desk
         self.clock = clock
         self.count = 0
+        self.queue_id = 0
+        """Of the topic, for which the halves are."""
 
     def producer(self, group: str = GROUP) -> Caller:
         """One more connection of a producer group."""
@@ -63,14 +65,14 @@ class Bank:
         return peer
 
     async def half(
-        self, body: bytes = b"pay", *, born_ms: int | None = None, queue_id: int = 0, **more: str
+        self, body: bytes = b"pay", *, born_ms: int | None = None, **more: str
     ) -> Answer:
         """Begin a transaction."""
         self.count += 1
         properties = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"K{self.count}", **more}
         return await self.desk.send(
             body=body,
-            queue_id=queue_id,
+            queue_id=self.queue_id,
             sys_flag=4,
             properties=encode(properties),
             born_timestamp=self.now_ms() if born_ms is None else born_ms,

@@ -220,7 +220,8 @@ async def test_a_commit_comes_to_a_queue_that_its_topic_still_has(
     async with open_desk(tmp_path) as desk:
         desk.topic("t", read_queue_nums=8, write_queue_nums=8)
         bank = Bank(desk, mock_clock)
-        half = await bank.half(queue_id=6)
+        bank.queue_id = 6
+        half = await bank.half()
         desk.topic("t", read_queue_nums=3, write_queue_nums=3)
         assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
         assert bank.bodies() == [b"pay"]
