@@ -173,3 +173,10 @@ class TableDamaged(BrokerError):
 CONTENT_ERRORS: Final = (*STORED_CONTENT_ERRORS, BrokerError, RemotingError)
 """Errors about one message, not about the broker: a service sets the message aside and
 continues."""
+
+
+def first_reason(error: BaseException) -> str:
+    """The text of the first error in a group, which may be nested."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

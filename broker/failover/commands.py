@@ -17,8 +17,8 @@ from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.failover.decider import DeciderSilent
 from aerobee.broker.failover.member import LeadOver
 from aerobee.broker.failover.record import RecordIllegal
-from aerobee.broker.replication.master_calls import CALL_S, first_reason
-from aerobee.broker.replication.other_masters import UNANSWERED, status_of
+from aerobee.broker.replication.master_calls import NoAnswer, asked
+from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.promotion import refused
 from aerobee.remoting.wire.headers.admin import PromoteResponse, SwitchResponse
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from aerobee.broker.replication.master_calls import Connect
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.wire.answer import Answer
-    from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin as headers
 
@@ -80,8 +79,8 @@ class MakesWay:
         member = self._member
         for listed, address in (await self._members()).items():
             status = None
-            with trio.move_on_after(CALL_S):
-                status = await self._status(address)
+            with suppress(NoAnswer):
+                status = await asked(self._connect, address, status_of)
             leadership = member.leadership
             if status is None or leadership is None or member.record is None:
                 continue
@@ -91,16 +90,6 @@ class MakesWay:
             if not unfit and number in leadership.ready() and number in member.record.sync_set:
                 return number
         return 0
-
-    async def _status(self, address: str) -> HARuntimeInfo | None:
-        """The answer of a member about itself; None: there is none."""
-        status = None
-        try:
-            async with self._connect(address) as link:
-                status = await status_of(link)
-        except* UNANSWERED:
-            pass  # it is no heir then
-        return status
 
 
 class GroupCommands:
@@ -151,11 +140,9 @@ class GroupCommands:
             raise refused("this broker is not the master of its group: ask that one")
         status, problem = None, "it does not say which member it is"
         try:
-            with trio.fail_after(CALL_S):
-                async with self._connect(address) as link:
-                    status = await status_of(link)
-        except* UNANSWERED as errors:
-            problem = f"it does not answer: {first_reason(errors)}"
+            status = await asked(self._connect, address, status_of)
+        except NoAnswer as silent:
+            problem = f"it does not answer: {silent}"
         number = -1 if status is None else status.broker_id
         members = () if member.record is None else member.record.sync_set
         if number == member.id or (status is not None and status.master):

@@ -14,6 +14,7 @@ what keeps messages safe all the same: docs/design/failover.md.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -32,8 +33,8 @@ from aerobee.broker.failover.controller_calls import (
     set_body,
     with_changed_set,
 )
-from aerobee.broker.failover.controller_links import UNANSWERED
 from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
+from aerobee.broker.replication.master_calls import NoAnswer, answered, asked
 from aerobee.remoting.errors import HeaderError
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import admin, controller, namesrv
@@ -52,8 +53,7 @@ HEARTBEAT_S: Final = 1.0
 POLL_S: Final = 0.5
 """The rhythm of looks while nothing changes, until a controller has told of an election."""
 TOLD_POLL_S: Final = 2.0
-"""The same from then on: it tells of the next one as well, and only where it is lost is this late.
-"""
+"""The rhythm of looks once a controller has told of one: only a lost notice is found so late."""
 PRIORITY: Final = (1 << 31) - 1
 """Of this member in an election: that of Java's brokers."""
 NOT_TAKEN: Final = 0
@@ -346,16 +346,12 @@ class Controller:
         if state.master == self._number:
             return ""
         if self._ha[:2] != (state.address, state.epoch):
-            address = ""
-            try:
-                with trio.fail_after(ASK_S):
-                    async with self._connect(state.address) as link:
-                        header = admin.ExchangeBrokerHaInfo()
-                        answer = await link.call(int(header.code), header, b"", ASK_S)
-                        info = answer.header(admin.ExchangeBrokerHaInfoResponse)
-                        address = info.master_ha_address or ""
-            except* (*UNANSWERED, HeaderError):
-                pass  # it is asked again with the next look
+            address = None
+            question = partial(answered, header=admin.ExchangeBrokerHaInfo())
+            # Without an answer it is asked again with the next look.
+            with suppress(NoAnswer, HeaderError):
+                answer = await asked(self._connect, state.address, question, ASK_S)
+                address = answer.header(admin.ExchangeBrokerHaInfoResponse).master_ha_address
             if not address:
                 return ""
             self._ha = state.address, state.epoch, address

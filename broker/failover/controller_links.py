@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from aerobee.broker.errors import first_reason
 from aerobee.broker.failover.decider import DeciderSilent
-from aerobee.broker.replication.master_calls import first_reason
 from aerobee.remoting.errors import HeaderError, RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.controller import GetMetadataInfo, GetMetadataInfoResponse

@@ -45,22 +45,18 @@ class Decider(Protocol):
         """The present record; with `known`, as soon as it has changed since, or after `wait_s`.
         Raises: RecordIllegal.
         """
-        ...
 
     async def take(self, sight: Sight, record_for: Callable[[str], Record]) -> Sight:
         """Begin a lease and put a record with it in the place of that of `sight`.
 
         `record_for` makes it, given the name of the lease. Raises: ChangeRefused.
         """
-        ...
 
     async def renew(self, lease: str) -> bool:
         """Have the lease begin anew; False: it is over."""
-        ...
 
     async def change(self, sight: Sight, record: Record, lease: str) -> Sight:
         """Put a record of the same master in the place of that of `sight`, while its lease lasts.
 
         A record without a lease ends it. Raises: ChangeRefused.
         """
-        ...

@@ -651,7 +651,7 @@ class Member:
 
     @property
     def known_epoch(self) -> int:
-        """That of the record; 0 without one."""
+        """The epoch of the record; 0 without one."""
         return 0 if self.record is None else self.record.epoch
 
     @property

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 import trio
 
+from aerobee.broker.errors import first_reason
 from aerobee.broker.namesrv.registrations import MASTER_ID, RegistrationAnswer
 from aerobee.broker.topics.topics import PERM_READ, PERM_WRITE
 from aerobee.remoting.errors import BodyError, HeaderError, RemotingError
@@ -397,13 +398,6 @@ class Link:
                 log.info("namesrv.registered", address=self.address)
             else:
                 log.warning("namesrv.unreachable", address=self.address, reason=reason)
-
-
-def first_reason(error: BaseException) -> str:
-    """The text of the first error in a group, which may be nested."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return str(error)
 
 
 class RegistrationRejected(Exception):

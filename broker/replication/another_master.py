@@ -22,13 +22,14 @@ import trio
 from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.config.settings.broker import BrokerRole
-from aerobee.broker.replication.following import UNANSWERED
+from aerobee.broker.errors import first_reason
 from aerobee.broker.replication.master_calls import (
-    CALL_S,
+    UNANSWERED,
     MasterAddress,
     MasterRefused,
+    NoAnswer,
     answered,
-    first_reason,
+    asked,
     log_of,
     other_group,
     own_tail,
@@ -134,13 +135,11 @@ class AnotherMaster:
         """The master at that address. Raises: Refusal where this slave may not follow it."""
         if address == self._core.address:
             raise refused(f"nothing was changed; {address} is this broker itself")
-        master: AskedMaster | str = ""
+        master: AskedMaster | str
         try:
-            with trio.fail_after(CALL_S):
-                async with self._connect(address) as link:
-                    master = await self._described(link, address)
-        except* UNANSWERED as errors:
-            master = f"it does not answer: {first_reason(errors)}"
+            master = await asked(self._connect, address, partial(self._described, address=address))
+        except NoAnswer as silent:
+            master = f"it does not answer: {silent}"
         if isinstance(master, str):
             raise refused(f"nothing was changed; {address}: {master}")
         return master

@@ -8,15 +8,14 @@ as well, by a power cut under ASYNC_FLUSH: sends that it acknowledged are on its
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
-from aerobee.broker.replication.master_calls import MasterRefused, first_reason, log_of, own_tail
+from aerobee.broker.replication.master_calls import NoAnswer, asked, log_of, own_tail
 from aerobee.broker.replication.other_masters import ASK_S, members_of
-from aerobee.broker.replication.tails import MasterLog
-from aerobee.remoting.errors import RemotingError
 from aerobee.store.errors import StoreRefused
 
 if TYPE_CHECKING:
@@ -52,13 +51,11 @@ class EmptyMasterCheck:
 
     async def _refuse_beside(self, number: int, address: str, tail: Tail) -> None:
         """Refuse the start if this slave has messages, or more of them. Raises: StoreRefused."""
-        theirs = MasterLog(0, 0)
         try:
-            with trio.fail_after(ASK_S):
-                async with self._connect(address) as link:
-                    theirs = await log_of(link, tail)
-        except* (MasterRefused, RemotingError, OSError, trio.TooSlowError) as errors:
-            log.warning("replication.slaves_unknown", address=address, reason=first_reason(errors))
+            theirs = await asked(self._connect, address, partial(log_of, tail=tail), ASK_S)
+        except NoAnswer as silent:
+            log.warning("replication.slaves_unknown", address=address, reason=str(silent))
+            return
         root, slave = self._core.store.root, f"broker {number} of this name, at {address}"
         if theirs.end and not tail.end:
             raise StoreRefused(

@@ -15,20 +15,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import structlog
 import trio
 
+from aerobee.broker.errors import first_reason
 from aerobee.broker.replication.master_calls import (
+    UNANSWERED,
     MasterRefused,
+    NoAnswer,
     answered,
-    first_reason,
-    log_of,
+    asked,
+    log_of_followed,
     other_group,
     own_tail,
 )
 from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.saved_role import note_epoch
 from aerobee.broker.replication.slaves import pace_of
-from aerobee.broker.replication.tails import EMPTY_STORE, Tail, deleted, difference
+from aerobee.broker.replication.tails import EMPTY_STORE, deleted, difference
 from aerobee.remoting.client.calls import host_and_port
-from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.headers.admin import GetBrokerConfig
 from aerobee.store.errors import ReplicationRefused, StoreRefused
 
@@ -53,9 +55,6 @@ SEARCH_S: Final = 1.0
 """The pause between two looks for a master that nobody knows."""
 UNKNOWN_LOOKS: Final = 10
 """So many looks find none before that is told: at a start name servers may not have answered."""
-
-UNANSWERED: Final = (MasterRefused, RemotingError, OSError, trio.TooSlowError, UnicodeError)
-"""How a master does not answer; UnicodeError: its host is no name."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -139,7 +138,7 @@ class Following:
         self.address: MasterAddress | None = None
         """The master that it follows, or tried last."""
         self._told_is_away = False
-        """That of a command has not answered: name servers are believed next."""
+        """The master of a command has not answered: name servers are believed next."""
         self.may_follow: Callable[[MasterAddress], Awaitable[bool]] = self._may_follow
         """Whether this log may go on with the master's; a group asks in its own way. Raises:
         MasterRefused, RemotingError, OSError."""
@@ -312,15 +311,16 @@ class Following:
 
     async def _view_of(self, master: MasterAddress, own: str) -> MasterView | None:
         """Where the master's log ends, and how it takes this slave; None when it does not say."""
-        view = None
+
+        async def view(link: MasterLink) -> MasterView:
+            theirs = await log_of_followed(link, self._core.store)
+            return MasterView(theirs.end, standing_at(await status_of(link), own))
+
         try:
-            async with self._connect(master.address) as link:
-                theirs = await log_of(link, Tail(0))
-                self._log_in.master_ends = theirs.begin, theirs.end
-                view = MasterView(theirs.end, standing_at(await status_of(link), own))
-        except* UNANSWERED:
-            pass  # the connection of the replication ends as well, and says why
-        return view
+            return await asked(self._connect, master.address, view)
+        except NoAnswer:
+            # The connection of the replication ends as well, and says why.
+            return None
 
     async def _may_follow(self, master: MasterAddress) -> bool:
         """Whether this log is the begin of the master's, and the master has what comes next.
@@ -334,8 +334,7 @@ class Following:
             if problem := await self.other_group(link):
                 self._tell(State.STUCK, problem)
                 return False
-            theirs = await log_of(link, tail)
-        self._log_in.master_ends = theirs.begin, theirs.end
+            theirs = await log_of_followed(link, self._core.store, tail)
         if problem := deleted(tail, theirs):
             self._tell(State.STUCK, problem)
         elif problem := difference(tail, theirs):

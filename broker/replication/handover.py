@@ -29,15 +29,15 @@ from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.replication.following import State
 from aerobee.broker.replication.master_calls import (
-    CALL_S,
     MasterAddress,
     MasterRefused,
+    NoAnswer,
     answered,
-    first_reason,
+    asked,
     log_of,
     settings_of,
 )
-from aerobee.broker.replication.other_masters import UNANSWERED, status_of
+from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.promotion import lacking_begin, refused
 from aerobee.broker.replication.saved_role import (
     SavedRole,
@@ -46,7 +46,6 @@ from aerobee.broker.replication.saved_role import (
     undo_role,
     write_role,
 )
-from aerobee.broker.replication.tails import Tail
 from aerobee.remoting.wire.headers.admin import (
     GetBrokerConfig,
     Promote,
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from aerobee.broker.replication.master_calls import Connect, MasterLink
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin as headers
 
@@ -128,9 +128,7 @@ class Handover:
             if header.check_only:
                 end, epoch = self._core.store.commit_log.max_offset, self._core.role.epoch
                 response = SwitchResponse(max_offset=end, epoch=epoch, paused_ms=0)
-                return ChangeAnswer(
-                    header=response,
-                )
+                return ChangeAnswer(header=response)
             with trio.CancelScope(shield=True):
                 response = await self._hand_over(to, self._following)
             broker = self._core.config.broker
@@ -140,18 +138,16 @@ class Handover:
 
     async def _successor(self, address: str) -> Successor:
         """The slave at that address. Raises: Refusal where it cannot take over."""
-        status, begin, copies = None, 0, 0
-        problem = NO_SUCH_CALL
+
+        async def described(link: MasterLink) -> tuple[HARuntimeInfo | None, int, int]:
+            return await status_of(link), (await log_of(link)).begin, await copies_at(link)
+
         try:
-            with trio.fail_after(CALL_S):
-                async with self._connect(address) as link:
-                    status = await status_of(link)
-                    begin = (await log_of(link, Tail(0))).begin
-                    copies = await copies_at(link)
-        except* UNANSWERED as errors:
-            problem = f"it does not answer: {first_reason(errors)}"
+            status, begin, copies = await asked(self._connect, address, described)
+        except NoAnswer as silent:
+            raise refused(f"nothing was changed; {address}: it does not answer: {silent}") from None
         if status is None or status.epoch < 0 or status.broker_id < 0:
-            raise refused(f"nothing was changed; {address}: {problem}")
+            raise refused(f"nothing was changed; {address}: {NO_SUCH_CALL}")
         client = status.ha_client_runtime_info
         lacks = self._core.store.commit_log.max_offset - client.max_offset
         reason = ""
@@ -293,31 +289,30 @@ class Handover:
 
     async def _taken(self, to: Successor, end: int) -> PromoteResponse | None:
         """Have the slave be the master; None: nobody knows. Raises: MasterRefused, it is not."""
-        reply: PromoteResponse | None = None
-        no: MasterRefused | None = None
+
+        async def promoted(link: MasterLink) -> PromoteResponse | MasterRefused:
+            try:
+                answer = await answered(link, Promote(offset=end))
+            except MasterRefused as no:
+                return no
+            return answer.header(PromoteResponse)
+
         try:
-            with trio.fail_after(TAKE_S):
-                async with self._connect(to.address) as link:
-                    try:
-                        answer = await answered(link, Promote(offset=end))
-                        reply = answer.header(PromoteResponse)
-                    except MasterRefused as refusal:
-                        no = refusal
-        except* UNANSWERED as errors:
-            log.warning("replication.switch_late", reason=first_reason(errors))
-        if no is not None:
-            raise no
-        return reply or await self._asked_again(to)
+            reply = await asked(self._connect, to.address, promoted, TAKE_S)
+        except NoAnswer as silent:
+            log.warning("replication.switch_late", reason=str(silent))
+            return await self._asked_again(to)
+        if isinstance(reply, MasterRefused):
+            raise reply
+        return reply
 
     async def _asked_again(self, to: Successor) -> PromoteResponse | None:
         """Whether it is the master, whatever became of its answer; None: nobody knows."""
-        status = None
         try:
-            with trio.fail_after(TAKE_S):
-                async with self._connect(to.address) as link:
-                    status = await status_of(link)
-        except* UNANSWERED as errors:
-            log.warning("replication.switch_late", reason=first_reason(errors))
+            status = await asked(self._connect, to.address, status_of, TAKE_S)
+        except NoAnswer as silent:
+            log.warning("replication.switch_late", reason=str(silent))
+            return None
         if status is None or not status.master or status.epoch <= self._core.role.epoch:
             return None
         return PromoteResponse(max_offset=status.master_commit_log_max_offset, epoch=status.epoch)

@@ -1,24 +1,26 @@
-"""The questions of a slave to its master over remoting: where its log ends, what lies in it, its
+"""The questions of a broker to another one over remoting: where its log ends, what lies in it, its
 tables.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
+import trio
 
 from aerobee.broker.config.settings.advertised import with_port
+from aerobee.broker.errors import first_reason
 from aerobee.broker.replication.tails import MasterLog, Tail
 from aerobee.broker.saved.documents import mapping
-from aerobee.remoting.errors import BodyError
+from aerobee.remoting.errors import BodyError, RemotingError
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.admin import GetBrokerRuntimeInfo
 from aerobee.remoting.wire.headers.query import ViewMessageById
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from aerobee.broker.config.settings.broker import BrokerOptions
@@ -38,6 +40,8 @@ NAMES: Final = ("brokerClusterName", "brokerName")
 SHOWN: Final = 127
 """Characters of a foreign name that are repeated."""
 
+ENDS_ONLY: Final = Tail(0)
+"""The tail that has no record to compare."""
 NO_RECORD: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND)
 """The answers of brokers when no record begins at an offset."""
 
@@ -81,6 +85,34 @@ class MasterRefused(Exception):
         self.code = code
 
 
+UNANSWERED: Final = (MasterRefused, RemotingError, OSError, trio.TooSlowError, ValueError)
+"""How a broker does not answer. ValueError: its answer has another shape, or its host is no name.
+"""
+
+T = TypeVar("T")
+
+
+class NoAnswer(Exception):
+    """A broker has not said what it was asked: the text says why."""
+
+
+async def asked(
+    connect: Connect,
+    address: str,
+    question: Callable[[MasterLink], Awaitable[T]],
+    wait_s: float = CALL_S,
+) -> T:
+    """The answer of a broker, over a connection for this question alone. Raises: NoAnswer."""
+    try:
+        with trio.fail_after(wait_s):
+            async with connect(address) as link:
+                return await question(link)
+    except* UNANSWERED as errors:
+        # Raised in here, it would come in a group.
+        reason = first_reason(errors)
+    raise NoAnswer(reason)
+
+
 async def answered(link: MasterLink, header: Header) -> Command:
     """The answer of the master. Raises: MasterRefused, RemotingError."""
     answer = await link.call(int(header.code), header, b"", CALL_S)
@@ -98,7 +130,7 @@ async def own_tail(store: MessageStore) -> Tail:
     return Tail(end) if last is None else Tail(end, *last)
 
 
-async def log_of(link: MasterLink, tail: Tail) -> MasterLog:
+async def log_of(link: MasterLink, tail: Tail = ENDS_ONLY) -> MasterLog:
     """The master's log as `tails` compares it. Raises: MasterRefused, RemotingError."""
     info = (await answered(link, GetBrokerRuntimeInfo())).body
     try:
@@ -116,6 +148,15 @@ async def log_of(link: MasterLink, tail: Tail) -> MasterLog:
             if refused.code not in NO_RECORD:
                 raise
     return MasterLog(begin, end, record)
+
+
+async def log_of_followed(
+    link: MasterLink, store: MessageStore, tail: Tail = ENDS_ONLY
+) -> MasterLog:
+    """The log of the master that is followed: a promotion looks at where it ended."""
+    theirs = await log_of(link, tail)
+    store.log_in.master_ends = theirs.begin, theirs.end
+    return theirs
 
 
 def table_of(body: bytes | memoryview) -> Mapping[str, Any]:
@@ -142,7 +183,7 @@ async def pages(
 async def _pages_of_one_version(
     link: MasterLink, table: str, header: Callable[[int, str, int], Header], total: str
 ) -> Mapping[str, Any] | None:
-    """The same; None when the table changed meanwhile."""
+    """A whole table as `pages` gives it; None when it changed meanwhile."""
     document: dict[str, Any] = {}
     entries: dict[str, Any] = {}
     version = ""
@@ -159,13 +200,6 @@ async def _pages_of_one_version(
         if count is None or not rows or len(entries) >= int(count):
             return document
         version = msgspec.json.encode(page.get("dataVersion")).decode()
-
-
-def first_reason(error: BaseException) -> str:
-    """The text of the first error in a group, which may be nested."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return str(error) or type(error).__name__
 
 
 def settings_of(properties: bytes) -> dict[str, str]:

@@ -17,16 +17,16 @@ import trio
 
 from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
 from aerobee.broker.consumers.offset_answer import offsets_in_parts
+from aerobee.broker.errors import first_reason
 from aerobee.broker.replication.following import SEARCH_S
 from aerobee.broker.replication.master_calls import (
+    UNANSWERED,
     MasterRefused,
     answered,
-    first_reason,
-    log_of,
+    log_of_followed,
     pages,
     table_of,
 )
-from aerobee.broker.replication.tails import Tail
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.codes import ResponseCode
@@ -58,6 +58,7 @@ CHANGES_S: Final = 1.0
 """The pause between two copies of what has changed, in a group."""
 CHANGES_PART: Final = 20
 """A slave spends at most one part of its time in so many on these copies."""
+
 UNREADABLE: Final = (ValueError, TypeError, AttributeError)
 """The errors of a table of another shape; BodyError is one of the remoting."""
 
@@ -187,7 +188,7 @@ class MasterTables:
                     pause_s = max(CHANGES_S, (now - began) * CHANGES_PART)
                     with trio.move_on_at(min(ends, now + pause_s)):
                         await self._unknown.wait()
-        except* (MasterRefused, RemotingError, OSError, *UNREADABLE):
+        except* (*UNANSWERED, *UNREADABLE):
             pass  # the next copy of all tables comes at once, and says why
 
     async def copy_now(self) -> str:
@@ -321,8 +322,7 @@ class MasterTables:
         offsets = await self._offsets_at(link)
         delays = await self._document(link, offset.GetAllDelayOffset())
         check = await self._timer_check(link)
-        theirs = await log_of(link, Tail(0))
-        self._core.store.log_in.master_ends = theirs.begin, theirs.end
+        theirs = await log_of_followed(link, self._core.store)
         return Progress(offsets, delays, check, theirs.end)
 
     async def _take(self, progress: Progress) -> None:

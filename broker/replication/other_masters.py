@@ -8,7 +8,7 @@ needs a name server that answers: where none does, nothing is known, and nothing
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
@@ -16,13 +16,13 @@ import trio
 from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.replication.master_calls import (
     MasterRefused,
+    NoAnswer,
     answered,
-    first_reason,
+    asked,
     table_of,
 )
 from aerobee.broker.replication.saved_role import SavedRole, path_of, read_role, write_role
 from aerobee.broker.saved.documents import mapping
-from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus
@@ -37,20 +37,8 @@ if TYPE_CHECKING:
 
 ASK_S: Final = 5.0
 """How long the start waits for each name server or member, which may be down."""
-UNREADABLE: Final = (ValueError, TypeError, AttributeError)
-UNANSWERED: Final = (MasterRefused, RemotingError, OSError, trio.TooSlowError, *UNREADABLE)
 
 log = structlog.stdlib.get_logger(__name__)
-
-
-class Member(NamedTuple):
-    """The answers of another broker of this name about itself."""
-
-    number: int
-    address: str
-    is_master: bool
-    epoch: int
-    """−1 of a Java broker."""
 
 
 async def members_of(core: Core, name_server: str, connect: Connect) -> Mapping[int, str]:
@@ -59,16 +47,17 @@ async def members_of(core: Core, name_server: str, connect: Connect) -> Mapping[
     request = GetBrokerMemberGroup(
         cluster_name=broker.broker_cluster_name, broker_name=broker.broker_name
     )
-    members: dict[int, str] = {}
-    try:
-        with trio.fail_after(ASK_S):
-            async with connect(name_server) as link:
-                group = mapping(table_of((await answered(link, request)).body), "brokerMemberGroup")
+
+    async def others(link: MasterLink) -> Mapping[int, str]:
+        group = mapping(table_of((await answered(link, request)).body), "brokerMemberGroup")
         known = mapping(group, "brokerAddrs")
-        members = {int(number): str(at) for number, at in known.items() if at != core.address}
-    except* UNANSWERED as errors:
-        log.warning("replication.slaves_unknown", address=name_server, reason=first_reason(errors))
-    return members
+        return {int(number): str(at) for number, at in known.items() if at != core.address}
+
+    try:
+        return await asked(connect, name_server, others, ASK_S)
+    except NoAnswer as silent:
+        log.warning("replication.slaves_unknown", address=name_server, reason=str(silent))
+        return {}
 
 
 async def status_of(link: MasterLink) -> HARuntimeInfo | None:
@@ -101,41 +90,36 @@ class OtherMasterCheck:
             for number, address in members.items():
                 if address not in heard:
                     heard.add(address)
-                    member = await self._ask(number, address)
-                    if member is not None:
-                        await self._compare(member)
+                    status = await self._status(address)
+                    if status is not None:
+                        await self._compare(number, address, status)
         task_status.started()
 
-    async def _ask(self, number: int, address: str) -> Member | None:
-        member = None
+    async def _status(self, address: str) -> HARuntimeInfo | None:
         try:
-            with trio.fail_after(ASK_S):
-                async with self._connect(address) as link:
-                    status = await status_of(link)
-                    if status is not None:
-                        member = Member(number, address, status.master, status.epoch)
-        except* UNANSWERED as errors:
-            log.warning("replication.slaves_unknown", address=address, reason=first_reason(errors))
-        return member
+            return await asked(self._connect, address, status_of, ASK_S)
+        except NoAnswer as silent:
+            log.warning("replication.slaves_unknown", address=address, reason=str(silent))
+            return None
 
-    async def _compare(self, member: Member) -> None:
+    async def _compare(self, number: int, address: str, other: HARuntimeInfo) -> None:
         """Refuse the start beside a later master. Raises: StoreRefused, OSError."""
         own = self._core.role.epoch
-        tie = member.is_master and member.epoch == own > 0
-        if member.epoch > own or tie:
+        tie = other.master and other.epoch == own > 0
+        if other.epoch > own or tie:
             if self._core.config.replication.force_old_master:
-                await self._be_later(member.epoch + 1)
+                await self._be_later(other.epoch + 1)
                 return
-            who = "is the master" if member.is_master else "follows a master"
+            does = "is the master" if other.master else "follows a master"
             raise StoreRefused(
-                f"broker {member.number} of this name, at {member.address}, {who} by a later"
-                f" command (epoch {member.epoch}, here {own}): two masters would write two"
-                " histories. Set brokerRole: SLAVE, with a brokerId of its own from 1 on"
+                f"broker {number} of this name, at {address}, {does} by a later command"
+                f" (epoch {other.epoch}, here {own}): two masters would write two histories. Set"
+                " brokerRole: SLAVE, with a brokerId of its own from 1 on"
                 f"{self._and_no_saved_role()}; where this one is to be the master all the same,"
                 " stop that one and set forceOldMaster: true for one start"
             )
-        if member.is_master:
-            log.error("replication.two_masters", address=member.address, epoch=member.epoch)
+        if other.master:
+            log.error("replication.two_masters", address=address, epoch=other.epoch)
 
     def _and_no_saved_role(self) -> str:
         path = path_of(self._core.store.root)

@@ -93,4 +93,4 @@ KEPT: Final = (
     RequestCode.UNLOCK_BATCH_MQ,
 )
 OF_A_GROUP: Final[Mapping[int, Answer]] = {**ANSWERS, **dict.fromkeys(KEPT, OF_THE_MASTER)}
-"""The same of a member of a group that decides on its master."""
+"""The answers of a slave whose group decides on its master."""

@@ -190,6 +190,20 @@ async def test_a_slave_whose_log_begins_later_does_not_take_over(tmp_path: Path)
         await switched.check_master()
 
 
+@pytest.mark.parametrize(
+    "torn", [RequestCode.GET_BROKER_HA_STATUS, RequestCode.GET_BROKER_RUNTIME_INFO]
+)
+async def test_a_slave_that_does_not_say_how_it_is_does_not_take_over(
+    tmp_path: Path, torn: RequestCode
+) -> None:
+    async with copied(tmp_path) as switched:
+        switched.link.torn = torn
+        with pytest.raises(Refusal, match=f"changed; {TO}: it does not answer: the connection"):
+            await switched.switch()
+        switched.link.down = False
+        await switched.check_master()
+
+
 async def test_sends_that_wait_for_slaves_wait_at_the_next_master_too(tmp_path: Path) -> None:
     def waits_for(copies: int) -> ReplicationConfig:
         return ReplicationConfig(in_sync_replicas=copies, ha_peers=HOST)

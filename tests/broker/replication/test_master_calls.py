@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.replication.master_calls import (
     MasterAddress,
     MasterRefused,
+    NoAnswer,
     address_of,
     answered,
+    asked,
     log_of,
     other_group,
     pages,
@@ -26,6 +30,8 @@ from tests.broker.replication.pairs import Link
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from trio.testing import MockClock
 
     from aerobee.remoting.wire.header import Header
 
@@ -69,6 +75,32 @@ async def test_an_error_of_the_master_is_told_with_its_code(tmp_path: Path) -> N
     async with open_desk(tmp_path) as desk:
         with pytest.raises(MasterRefused, match=r"VIEW_MESSAGE_BY_ID was answered with 1: can not"):
             await answered(Link(desk), ViewMessageById(offset=5))
+
+
+class Mute(Link):
+    """A broker that takes connections, and answers no request."""
+
+    async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command:
+        await trio.sleep_forever()
+        raise AssertionError(code)
+
+
+@pytest.mark.trio
+async def test_a_question_is_answered_or_says_why_not(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        link = Link(desk)
+        assert await asked(link.connect, "a:1", log_of) == MasterLog(0, 0)
+        with pytest.raises(NoAnswer, match=r"VIEW_MESSAGE_BY_ID was answered with 1: can not"):
+            await asked(link.connect, "a:1", partial(answered, header=ViewMessageById(offset=5)))
+        link.down = True
+        with pytest.raises(NoAnswer, match=r"^a:1: refused$"):
+            await asked(link.connect, "a:1", log_of)
+        began = trio.current_time()
+        with pytest.raises(NoAnswer, match=r"^TooSlowError$"):
+            await asked(Mute(desk).connect, "a:1", log_of, 3.0)
+        assert trio.current_time() == pytest.approx(began + 3.0)
 
 
 class TwoPages(Link):
