@@ -46,7 +46,6 @@ KEPT_CODES: Final[dict[PutOutcome, int]] = {
     PutOutcome.NO_SLAVE: int(ResponseCode.SLAVE_NOT_AVAILABLE),
     PutOutcome.NO_LEASE: int(ResponseCode.SERVICE_NOT_AVAILABLE),
 }
-"""To be asked with what `MessageStore.when_durable` calls back with: True and False are keys."""
 
 KEPT_REMARKS: Final[dict[PutOutcome, str]] = {
     PutOutcome.NO_LEASE: "stored, but this broker may be the master of its group no more, and"

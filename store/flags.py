@@ -69,12 +69,12 @@ class RunningFlags:
 
     @property
     def fault(self) -> str:
-        """The same without the role: a slave that refuses writes is as it should be."""
+        """Why writes are refused, but for the role: a slave is to refuse them."""
         return self._said(FAULTS)
 
     @property
     def lasting_fault(self) -> str:
-        """The same without a disk that is full: that may have room again at any time."""
+        """Why writes are refused, but for a full disk, which may have room again at any time."""
         return self._said(LASTING)
 
     @property

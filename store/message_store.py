@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -27,7 +27,7 @@ from aerobee.store.format.unit import DelayLevels
 from aerobee.store.index.key_index import KeyIndex
 from aerobee.store.listeners import Listeners
 from aerobee.store.log.commit_log import CommitLog
-from aerobee.store.messages.reader import QueueReader
+from aerobee.store.messages.reader import MessageReader
 from aerobee.store.messages.writer import Writer
 from aerobee.store.queues.consume_queues import ConsumeQueues
 from aerobee.store.queues.dispatch import Dispatcher, DispatchService
@@ -110,7 +110,7 @@ class MessageStore:
         levels = self.levels = DelayLevels(config.message_delay_level)
         self.dispatcher = Dispatcher(self.commit_log, self.queues, levels, self.stats, aside, clock)
         self.arrivals = self.dispatcher.arrivals
-        self.reader = QueueReader(config, self.commit_log, disk, clock, self.stats)
+        self.reader = MessageReader(config, self.commit_log, disk, clock, self.stats)
         self.complete, self.reading = self.reader.cold.complete, self.reader.cold.reading
         """`await complete(call)`: the result of a reading call that raises NotInMemory."""
         self.message = partial(self.reader.message, self.queues)
@@ -154,10 +154,8 @@ class MessageStore:
         answered = LogFlushHooks(self._advance, self._flushed, self._sync_failed)
         self._log_flush = LogFlush(config, log, self.sync_thread, runtime, answered)
         self.when_on_disk = self._log_flush.when_durable
-        self.when_durable: Callable[[int, Callable[[Any], None]], None] = self.when_on_disk
-        """Its sync begins with the next `dispatch`. Calls back with a `PutOutcome`, or with whether
-        it is on disk where nothing else counts.
-        """
+        self.when_durable: Callable[[int, Callable[[PutOutcome], None]], None] = self.when_on_disk
+        """Its sync begins with the next `dispatch`."""
         self.after_stall = self._log_flush.after_stall
         self._make_replication(runtime)
         self.points = RecoveryPoints(contents, self._checkpoint_file, self._lock, self._disk)
@@ -495,7 +493,7 @@ class MessageStore:
         self.replicas.configure_group(held, timeout_s)
         self.when_durable = self._when_in_group
 
-    def _when_in_group(self, end_offset: int, callback: Callable[[Any], None]) -> None:
+    def _when_in_group(self, end_offset: int, callback: Callable[[PutOutcome], None]) -> None:
         """`when_durable` in a group, which counts this broker's disk as well. Hot."""
         if self._log_flush.groups:
             # Its sync is one that somebody waits for.
@@ -523,7 +521,7 @@ class MessageStore:
         self.replicas.configure(needed, timeout_s)
         self.when_durable = self._when_kept
 
-    def _when_kept(self, end_offset: int, callback: Callable[[Any], None]) -> None:
+    def _when_kept(self, end_offset: int, callback: Callable[[PutOutcome], None]) -> None:
         """`when_durable` with slaves: they and the disk are waited for side by side. Hot.
 
         Of two that are late the slave is told.
@@ -531,23 +529,16 @@ class MessageStore:
         if not self._log_flush.groups:
             self.replicas.when_held(end_offset, callback)
         else:
-            on_disk: list[bool] = []
+            flushed: list[PutOutcome] = []
             held: list[PutOutcome] = []
 
-            def ended() -> None:
-                if on_disk and held:
-                    callback(held[0] if on_disk[0] or not held[0] else PutOutcome.DISK_LATE)
+            def note(outcomes: list[PutOutcome], outcome: PutOutcome) -> None:
+                outcomes.append(outcome)
+                if flushed and held:
+                    callback(flushed[0] if held[0] else held[0])
 
-            def flushed(durable: bool) -> None:
-                on_disk.append(durable)
-                ended()
-
-            def kept(result: PutOutcome) -> None:
-                held.append(result)
-                ended()
-
-            self.when_on_disk(end_offset, flushed)
-            self.replicas.when_held(end_offset, kept)
+            self.when_on_disk(end_offset, partial(note, flushed))
+            self.replicas.when_held(end_offset, partial(note, held))
 
     def _flushed(self) -> None:
         if (tell := self.after_flush.tell) is not None:
@@ -677,5 +668,5 @@ class MessageStore:
         self.flags.tell(Flag.LOGIC_DISK_FULL, cause)
 
 
-def _nobody_waits(durable: bool) -> None:
+def _nobody_waits(outcome: PutOutcome) -> None:
     """Of a sync whose end is learned in another way."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence  # noqa: TC003  (read at run time by msgspec)
-from enum import Enum, IntEnum, auto
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -30,21 +30,20 @@ class PutStatus(Enum):
     when to put again."""
 
 
-class PutOutcome(IntEnum):
-    """Where a message is that was put, when its sender has waited; only DURABLE is true.
+class PutOutcome(Enum):
+    """Where a message is that was put, when its sender has waited; only DURABLE is true."""
 
-    The first two are those of the disk, and equal to False and True.
-    """
+    __hash__ = object.__hash__
 
-    DISK_LATE = 0
-    """In the log, but not known to be on disk within the timeout."""
-    DURABLE = 1
+    DURABLE = auto()
     """Everywhere where it should be."""
-    SLAVE_LATE = 2
+    DISK_LATE = auto()
+    """In the log, but not known to be on disk within the timeout."""
+    SLAVE_LATE = auto()
     """In the log, but no slave has said so within the timeout, or not enough of them."""
-    NO_SLAVE = 3
+    NO_SLAVE = auto()
     """In the log, and there are not enough slaves to wait for."""
-    NO_LEASE = 4
+    NO_LEASE = auto()
     """In the log, and this broker may not say so: it may be the master of its group no more."""
 
     def __bool__(self) -> bool:

@@ -84,9 +84,9 @@ class StoreStats:
         self.segments_deleted = 0
         """Log segments that the clean-up removed."""
         self.segments_forced = 0
-        """Of these, those that went for space before their time."""
+        """Deleted segments that went for space before their time."""
         self.segments_unarchived = 0
-        """Of these, those that waited for their archive until the disk was too full."""
+        """Deleted segments that waited for their archive until the disk was too full."""
         self.segments_waiting = 0
         """Full log segments that are not archived yet; 0 where nobody waits for an archive."""
         self.set_aside: dict[str, int] = {}

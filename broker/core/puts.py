@@ -19,7 +19,7 @@ import trio
 
 from aerobee.store.format.properties import encode
 from aerobee.store.format.tags import tags_code
-from aerobee.store.results import UNSTORABLE, PutResult, PutStatus
+from aerobee.store.results import UNSTORABLE, PutOutcome, PutResult, PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -163,11 +163,11 @@ class Puts:
         when that failed.
         """
         done = trio.Event()
-        on_disk = True
+        kept = PutOutcome.DURABLE
 
-        def reached(durable: bool) -> None:
-            nonlocal on_disk
-            on_disk = bool(durable)
+        def reached(outcome: PutOutcome) -> None:
+            nonlocal kept
+            kept = outcome
             done.set()
 
         end = self._store.commit_log.max_offset
@@ -177,5 +177,5 @@ class Puts:
             self._store.when_on_disk(end, reached, background=background)
         self._store.dispatch()
         await done.wait()
-        if not on_disk:
+        if not kept:
             raise OSError("the log did not reach the disk, or the sync set, in time")

@@ -14,7 +14,7 @@ from aerobee.broker.core.drafts import Target, target
 from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.properties import value_of
-from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.record import NOT_QUEUED
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.unit import is_due_time
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import MessageDraft
     from aerobee.store.format.unit import DelayLevels
 
-# Prepared and rolled back share this bit.
-NOT_FINAL: Final = TRANSACTION_PREPARED
 REMOVED_MS: Final = 366 * 86_400_000
 """The longest wait of a message whose level was removed from the table."""
 KEPT_BYTES: Final = 512
@@ -49,7 +47,7 @@ def delay_hook(levels: DelayLevels) -> Callable[[MessageDraft, dict[str, str], i
 
     def park(draft: MessageDraft, properties: dict[str, str], now_ms: int, accepted: bool) -> None:
         text = properties.get("DELAY")
-        if text is None or draft.sys_flag & NOT_FINAL:
+        if text is None or draft.sys_flag & NOT_QUEUED:
             return
         level = level_of(text)
         if level <= 0:

@@ -55,7 +55,7 @@ class DelayFeature(Feature):
         self.copy_ended()
 
     def copy_ended(self) -> None:
-        """The same."""
+        """Clamp the offset of each level to its queue, which ends where the copy did."""
         for moved in self.offsets.clamp(
             lambda level: self._store.min_offset(SCHEDULE_TOPIC, level - 1),
             lambda level: self._store.max_offset(SCHEDULE_TOPIC, level - 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from aerobee.broker.grpc.caller import Caller
+from aerobee.broker.grpc.caller import GrpcCaller
 from aerobee.broker.grpc.clients import Clients
 from aerobee.broker.grpc.door import Door
 from aerobee.broker.grpc.fates import Fates, client_of
@@ -44,7 +44,7 @@ class Assembly:
         self.clients = Clients(self._closed, self._gone, self._known)
         self._topics, self._broker_name = topics, core.config.broker.broker_name
         self._when_closed = rounds.when_closed
-        self._ours = Caller(self.door, OwnChannel(rounds.reactor.shared))
+        self._ours = GrpcCaller(self.door, OwnChannel(rounds.reactor.shared))
         self.fates = Fates(core, self._own)
         producing = Producing(core, topics, self.clients)
         receiving = Receiving(
@@ -68,7 +68,7 @@ class Assembly:
         """Serve requests by this worker."""
         self.door.worker = worker
 
-    def _own(self) -> Caller | None:
+    def _own(self) -> GrpcCaller | None:
         return self._ours if hasattr(self.door, "worker") else None
 
     def _known(self, client: Client, data: HeartbeatData) -> ConsumerRunningInfo:

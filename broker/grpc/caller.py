@@ -39,20 +39,20 @@ log = structlog.stdlib.get_logger(__name__)
 class Entrance(Protocol):
     """Where requests go in."""
 
-    def request(self, caller: Caller, command: Command, *, own: bool = False) -> None:
+    def request(self, caller: GrpcCaller, command: Command, *, own: bool = False) -> None:
         """Serve a request. `own`: it is ours, and needs no account."""
 
-    def go_on(self, caller: Caller) -> None:
+    def go_on(self, caller: GrpcCaller) -> None:
         """Go on with the current request of a caller, or with its next."""
 
-    def failed(self, command: Command, caller: Caller, error: Exception) -> Answer:
+    def failed(self, command: Command, caller: GrpcCaller, error: Exception) -> Answer:
         """The answer to a request that raised an error."""
 
-    def drop_held(self, caller: Caller) -> None:
+    def drop_held(self, caller: GrpcCaller) -> None:
         """Drop what is held for a caller that has gone."""
 
 
-class Caller:
+class GrpcCaller:
     """The origin of requests. `channel` is that of its connection.
 
     Invariant: at most one of its requests waits in a run, is postponed or goes on in steps.

@@ -14,7 +14,7 @@ import structlog
 
 from aerobee.broker.consumers.clients import are_strangers
 from aerobee.broker.grpc.asked_clients import Questions, recovery_of
-from aerobee.broker.grpc.caller import Caller
+from aerobee.broker.grpc.caller import GrpcCaller
 from aerobee.broker.grpc.translation.refusal import RpcRefused, quoted
 from aerobee.remoting.border import Border
 from aerobee.remoting.grpc import messages
@@ -40,12 +40,12 @@ BACK_WITHIN_S: Final = 10.0
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Client(Caller):
+class Client(GrpcCaller):
     """A client with settings. To the tables of clients it is a connection."""
 
     __slots__ = ("data", "lost_at", "number", "questions", "request_timeout_ms", "stream", "table")
 
-    def __init__(self, table: Clients, caller: Caller, stream: Call) -> None:
+    def __init__(self, table: Clients, caller: GrpcCaller, stream: Call) -> None:
         super().__init__(caller.door, caller.channel, signer=caller.signer)
         self.client_id = caller.client_id
         self.language = caller.language
@@ -142,7 +142,7 @@ class Clients:
         self._gone = gone
         self.known = known
 
-    def get(self, caller: Caller) -> Client | None:
+    def get(self, caller: GrpcCaller) -> Client | None:
         """The client that a call comes from, if it has settings. With accounts it is the one of
         this account: anybody may write another one's id.
         """

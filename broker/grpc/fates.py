@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aerobee.broker.core.core import Core
-    from aerobee.broker.grpc.caller import Caller
+    from aerobee.broker.grpc.caller import GrpcCaller
     from aerobee.broker.grpc.rpc import Rpc
     from aerobee.broker.grpc.translation.handles import Handle
     from aerobee.broker.grpc.translation.kept_handles import Client, KeptHandle
@@ -51,7 +51,7 @@ log = structlog.stdlib.get_logger(__name__)
 class Fates:
     """The three calls, and the renewals of messages that somebody works on."""
 
-    def __init__(self, core: Core, own: Callable[[], Caller | None]) -> None:
+    def __init__(self, core: Core, own: Callable[[], GrpcCaller | None]) -> None:
         """`own` gives the caller of our own requests; None: the port has served nobody yet."""
         self._clock = core.clock
         self._flush = core.rounds.flush
@@ -61,7 +61,7 @@ class Fates:
         self.may_hide: Callable[[Holder, ChangeInvisibleTime], bool] | None = None
         """Whether the account of a client may hide a message; None: accounts are not asked for."""
 
-    def keep(self, caller: Caller, group: str, topic: str, handle: Handle) -> None:
+    def keep(self, caller: GrpcCaller, group: str, topic: str, handle: Handle) -> None:
         """Hide a message again and again, for as long as its client works on it."""
         self.kept.keep(holder_of(caller), group, topic, handle, renewed=True)
 
@@ -117,7 +117,9 @@ class Fates:
             status = common_status([result.status for result in results.all])
             rpc.say(messages.AckMessageResponse(status=status, entries=results.all))
 
-    def acknowledge_silently(self, caller: Caller, group: str, topic: str, handle: Handle) -> None:
+    def acknowledge_silently(
+        self, caller: GrpcCaller, group: str, topic: str, handle: Handle
+    ) -> None:
         """Acknowledge a message that its client did not want."""
         caller.ask(acknowledgement(group, topic, handle), lambda _: None, own=True)
 
@@ -143,13 +145,17 @@ class Fates:
 
         rpc.request(change_of(group, topic, handle, hidden_ms), changed)
 
-    def give_back(self, caller: Caller, group: str, topic: str, handles: Iterable[Handle]) -> None:
+    def give_back(
+        self, caller: GrpcCaller, group: str, topic: str, handles: Iterable[Handle]
+    ) -> None:
         """Make messages visible again that their client has not got."""
         for handle in handles:
             header = change_of(group, topic, handle, GIVEN_BACK_MS)
             caller.ask(header, lambda _: None, own=True)
 
-    def take_back(self, caller: Caller, group: str, topic: str, handles: Iterable[Handle]) -> None:
+    def take_back(
+        self, caller: GrpcCaller, group: str, topic: str, handles: Iterable[Handle]
+    ) -> None:
         """As `give_back`, of those with which nothing has happened since they were received."""
         client = client_of(caller)
         for handle in handles:
@@ -175,7 +181,7 @@ class Fates:
 
         rpc.request(dead_letter(group, topic, handle, request.message_id), stored)
 
-    def bury(self, caller: Caller, group: str, topic: str, handle: Handle) -> None:
+    def bury(self, caller: GrpcCaller, group: str, topic: str, handle: Handle) -> None:
         """Make a message a dead letter that was delivered too often."""
 
         def stored(answer: Answer) -> None:
@@ -188,7 +194,7 @@ class Fates:
 
     # ── Renewals ──
 
-    def client_gone(self, caller: Caller) -> None:
+    def client_gone(self, caller: GrpcCaller) -> None:
         """Nobody works on the messages of a client any more."""
         self.kept.client_gone(client_of(caller))
         self._wanted.set()
@@ -209,7 +215,7 @@ class Fates:
     async def _each(
         self,
         steps: Iterable[KeptHandle | None],
-        act: Callable[[Caller, KeptHandle], None],
+        act: Callable[[GrpcCaller, KeptHandle], None],
     ) -> None:
         """Act for each message of these steps, in turns with others."""
         turns = Turns()
@@ -220,10 +226,10 @@ class Fates:
                 self._flush()
             await turns.give_way()
 
-    def _give_up(self, caller: Caller, kept: KeptHandle) -> None:
+    def _give_up(self, caller: GrpcCaller, kept: KeptHandle) -> None:
         self.give_back(caller, kept.group, kept.topic, (kept.current,))
 
-    def _renew(self, caller: Caller, kept: KeptHandle) -> None:
+    def _renew(self, caller: GrpcCaller, kept: KeptHandle) -> None:
         """Hide a message again, with the rights that the account of its client has now."""
         hidden_ms = kept.next_ms(self._clock.now_ms())
         handle = kept.current
@@ -241,12 +247,12 @@ class Fates:
         caller.ask(header, changed, own=True)
 
 
-def client_of(caller: Caller) -> Client:
+def client_of(caller: GrpcCaller) -> Client:
     """Whose kept handles a call may mean."""
     return caller.client_id, caller.signer.access_key
 
 
-def holder_of(caller: Caller) -> Holder:
+def holder_of(caller: GrpcCaller) -> Holder:
     """The client that receives messages by a call."""
     return Holder(*client_of(caller), caller.accounts, caller.host)
 

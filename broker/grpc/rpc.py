@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aerobee.broker.grpc.caller import Caller
+from aerobee.broker.grpc.caller import GrpcCaller
 from aerobee.broker.grpc.translation.refusal import OK_TEXT, RpcRefused
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import Code
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
 
 
-class Rpc(Caller):
+class Rpc(GrpcCaller):
     """An RPC with one request; `call` is where its answer goes, of the class `answers`."""
 
     __slots__ = ("answers", "call", "given", "left")
@@ -84,7 +84,7 @@ def status_of(code: Code, text: str = OK_TEXT) -> Any:
 
 
 OK: Final = status_of(Code.OK)
-"""That of what went well: a message that gets it as a field has a copy."""
+"""The status of success: a message that gets it as a field has a copy."""
 
 
 def common_status(statuses: list[Any]) -> Any:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
-    from aerobee.broker.grpc.caller import Caller
+    from aerobee.broker.grpc.caller import GrpcCaller
     from aerobee.broker.grpc.clients import Clients
     from aerobee.broker.grpc.door import Door
     from aerobee.broker.grpc.fates import Fates
@@ -118,7 +118,6 @@ class MessagingService:
         }
         """The methods with several answers, which wait for room in their stream."""
         self._address = address
-        self.own: Caller | None = None
         producing, fates = parts.producing, parts.fates
         served: Mapping[str, Callable[[Rpc, Any], None]] = {
             "QueryRoute": self._query_route,
@@ -203,7 +202,7 @@ class MessagingService:
         elif isinstance(owner, Client) and not owner.closed:
             self._clients.lost(owner)
 
-    def _introduce(self, caller: Caller, head: RequestHead) -> None:
+    def _introduce(self, caller: GrpcCaller, head: RequestHead) -> None:
         """Note who sends a call. Raises: RpcRefused."""
         caller.signer = signer_of(head)
         if caller.channel.accounts:
@@ -347,7 +346,7 @@ class MessagingService:
 
         rpc.request(GetRouteInfo(topic=topic), allowed)
 
-    def route(self, header: GetRouteInfo, command: Command, caller: Caller) -> Answer:
+    def route(self, header: GetRouteInfo, command: Command, caller: GrpcCaller) -> Answer:
         """The request behind both: its sender may know the topic."""
         return Answer()
 

@@ -57,7 +57,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     draft: MessageDraft
     """The stored message in its topic, or the common fields of the messages of a batch."""
     queue_id: int
-    """That of the answer: a delayed message lies in another queue than its own."""
+    """The queue in the answer: a delayed message lies in another one than its own."""
     unique: str | None
     """The unique key; None for a batch."""
     waits: bool

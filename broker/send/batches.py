@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from aerobee.broker.delay.delay_levels import level_of
 from aerobee.broker.errors import Refusal
 from aerobee.broker.send.answers import Put
-from aerobee.broker.send.special_sends import MESSAGE_ILLEGAL, TRANSACTION_BITS
+from aerobee.broker.send.special_sends import MESSAGE_ILLEGAL
 from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME
 from aerobee.store.format.message_id import offset_ids
+from aerobee.store.format.record import TRANSACTION_MASK
 from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -96,9 +97,9 @@ class Batches:
 def _refuse_in_batch(header: SendMessage | SendMessageV2, properties: dict[str, str]) -> None:
     if header.topic.startswith(RETRY_PREFIX):
         raise Refusal(MESSAGE_ILLEGAL, "batch request does not support retry group")
-    if not header.sys_flag & TRANSACTION_BITS and ASKING.isdisjoint(properties):
+    if not header.sys_flag & TRANSACTION_MASK and ASKING.isdisjoint(properties):
         return
     delayed = not ASKS_FOR_TIME.isdisjoint(properties) or level_of(properties.get("DELAY", "0")) > 0
     half = properties.get("TRAN_MSG", "").lower() == "true"
-    if delayed or half or header.sys_flag & TRANSACTION_BITS:
+    if delayed or half or header.sys_flag & TRANSACTION_MASK:
         raise Refusal(MESSAGE_ILLEGAL, "a batch can neither be delayed nor transactional")

@@ -49,7 +49,7 @@ def returned(
 
 
 def without_origin(properties: dict[str, str], level: int) -> dict[str, str]:
-    """The same for a message whose properties leave no room for its origin."""
+    """The properties of a message that was sent back, without room for its origin."""
     own = {name: text for name, text in properties.items() if name not in (ORIGIN, ORIGIN_ID)}
     return own | _next(level)
 

@@ -21,12 +21,11 @@ from aerobee.broker.send.priorities import place
 from aerobee.broker.send.special_sends import (
     HOOKED,
     MESSAGE_ILLEGAL,
-    TRANSACTION_BITS,
     Special,
 )
 from aerobee.store.format.priority import PRIORITY
 from aerobee.store.format.properties import append, decode, encode
-from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.record import TRANSACTION_MASK, MessageDraft
 from aerobee.store.format.tags import tags_code
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ class Send:
             ordinary
             and saved
             and not batch
-            and not sys_flag & TRANSACTION_BITS
+            and not sys_flag & TRANSACTION_MASK
             and name not in self._deduped
         )
         special = None
@@ -199,7 +198,8 @@ class Send:
             else:
                 if PRIORITY in properties:
                     queue_id = place(properties, queue_id, topic.write_queue_nums)
-                    text = encode(properties)
+                    # A message of another type has lost it.
+                    text = text if PRIORITY in properties else encode(properties)
                 known, special = self._look(text, topic, properties, plain, waits)
         unique, stored, code = known
         draft = MessageDraft(

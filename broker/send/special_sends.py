@@ -19,7 +19,7 @@ from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_
 from aerobee.broker.transactions.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.properties import append, decode
-from aerobee.store.format.record import TRANSACTION_PREPARED, MessageDraft
+from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_PREPARED, MessageDraft
 from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.format.tags import tags_code
 from aerobee.store.results import PutStatus
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 HOOKED: Final = ASKS_FOR_TIME | {"DELAY", START_DELIVER_TIME}
 """Properties that send a message through the hooks."""
-TRANSACTION_BITS: Final = 0x0C
 MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
 
 
@@ -122,7 +121,7 @@ class SpecialSends:
                 self._rates.admit(topic.topic_name, topic.attributes)
                 if _wants_keys(topic) and "KEYS" not in properties:
                     raise Refusal(MESSAGE_ILLEGAL, "a message to a compacted topic must have KEYS")
-            half = (asks or header.sys_flag & TRANSACTION_BITS) and self._asks_for_half(
+            half = (asks or header.sys_flag & TRANSACTION_MASK) and self._asks_for_half(
                 header, properties
             )
             if header.topic[0] == GROUP_MARK and self._dead_letters.take(
@@ -171,7 +170,7 @@ class SpecialSends:
         return True
 
     def _put_half(self, draft: MessageDraft, properties: dict[str, str]) -> PutResult:
-        draft.sys_flag &= ~TRANSACTION_BITS
+        draft.sys_flag &= ~TRANSACTION_MASK
         self._puts.validate(draft, properties)
         topic = draft.topic
         half_of(draft, properties)

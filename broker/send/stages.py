@@ -51,7 +51,7 @@ class SendStages:
     def until_durable(
         self, arrived: float, turn: float, durable: Callable[[PutOutcome], None]
     ) -> Callable[[PutOutcome], None]:
-        """The same for an answer that waits for the disk; to be called instead of `durable`."""
+        """Follow an answer that waits for the disk; returns what is to be called, not `durable`."""
         self.idle = False
         self._since = appended = self._clock()
         self.durations["queued"].add(max(turn - arrived, 0.0))

@@ -130,7 +130,7 @@ class Half(NamedTuple):
 
     @property
     def key(self) -> int:
-        """The same for every copy of one half and for no other; valid within this process.
+        """A number that all copies of one half share, and no other half; valid within this process.
 
         That offset alone would do, but a queue may have started again at number 0.
         """

@@ -51,7 +51,7 @@ class Places(Machine):
         return self.place(path)
 
     def place(self, path: Path) -> Path:
-        """The same, as far as it is known."""
+        """Where the file is made, as far as it is known."""
         return inner_path(path) if path.parent in self._apart else spare_path(path)
 
     def _is_apart(self, directory: Path, error: OSError) -> bool:

@@ -20,6 +20,7 @@ from aerobee.store.errors import SyncFailed
 from aerobee.store.files.sync_thread import outcome
 from aerobee.store.flush.inline_syncs import InlineSyncs
 from aerobee.store.listeners import Listeners
+from aerobee.store.results import PutOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,8 @@ ANSWER_S: Final = 0.001
 long."""
 STRIDE: Final = 16
 """Senders between two checks of the clock."""
+DURABLE: Final = PutOutcome.DURABLE
+DISK_LATE: Final = PutOutcome.DISK_LATE
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +53,7 @@ class WaitingSender(msgspec.Struct):
     end_offset: int
     deadline: float
     """By the monotonic clock."""
-    callback: Callable[[bool], None]
+    callback: Callable[[PutOutcome], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +130,17 @@ class LogFlush:
         return self.config.sync_flush
 
     def when_durable(
-        self, end_offset: int, callback: Callable[[bool], None], *, background: bool = False
+        self, end_offset: int, callback: Callable[[PutOutcome], None], *, background: bool = False
     ) -> None:
-        """Call back once the log is on disk up to there; with False after the timeout. Hot.
+        """Call back once the log is on disk up to there; with DISK_LATE after the timeout. Hot.
 
         The sync itself begins with the next `request` or `finish_round`. For what no client waits
         for, in the `background`, the loop never makes it.
         """
         if self._log.flushed >= end_offset:
-            callback(True)
+            callback(DURABLE)
         elif self.failure is not None:
-            callback(False)
+            callback(DISK_LATE)
         else:
             deadline = self._clock.monotonic() + self.config.sync_flush_timeout_ms / 1000
             if not self.waiting:
@@ -311,7 +314,7 @@ class LogFlush:
                     break
             left -= 1
             waiting.popleft()
-            first.callback(on_disk)
+            first.callback(DURABLE if on_disk else DISK_LATE)
         self._hooks.on_answered()
         return more
 

@@ -41,7 +41,7 @@ class RecoveryPoint(msgspec.Struct, frozen=True):
     queues_units: int
     """The sum of the ends of all queues there: none is shorter while their sum is not."""
     units: int
-    """The same sum at `log_end`."""
+    """The sum of the ends of all queues at `log_end`."""
     last: int
     """Where the last record before `log_end` begins; −1 without one."""
     last_crc: int

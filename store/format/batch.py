@@ -74,7 +74,7 @@ class BatchItems(NamedTuple):
         return sum(map(len, self.bodies)) + sum(map(len, self.properties))
 
     def closed(self) -> BatchItems:
-        """The same, with the properties as records have them."""
+        """These items, with their properties as records have them."""
         if self.shape is not None and not self.shape[1]:
             return self
         properties = [*map(closed, self.properties)]

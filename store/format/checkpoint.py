@@ -32,7 +32,7 @@ class Checkpoint(NamedTuple):
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - SAFETY_MS)
 
     def clamped(self, last_store_timestamp: int) -> Checkpoint:
-        """The same with no time later than that of the log's last record, in ms."""
+        """This checkpoint, with no time later than that of the log's last record, in ms."""
         return self._replace(
             physic_msg_timestamp=min(self.physic_msg_timestamp, last_store_timestamp),
             logics_msg_timestamp=min(self.logics_msg_timestamp, last_store_timestamp),

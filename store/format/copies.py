@@ -26,7 +26,7 @@ from aerobee.store.format.record import (
     HEAD,
     HEADS,
     HOST_FLAGS,
-    TRANSACTION_PREPARED,
+    NOT_QUEUED,
     parse,
     topic_bytes,
 )
@@ -58,7 +58,7 @@ class Pieces(NamedTuple):
     """Where a copy takes its bytes from, by the hosts."""
 
     length: Callable[[Buffer, int], tuple[int]]
-    """That of the body."""
+    """The length of the body."""
     born_at: int
     born_end: int
     kept_at: int
@@ -96,7 +96,7 @@ def stored(buffer: Buffer, at: int = 0) -> StoredMessage:
     header = parse(buffer, at, physical_offset)
     if isinstance(header, NoRecord):
         raise RecordDamaged(f"no record at {at}: {header.kind}")
-    if header.sys_flag & TRANSACTION_PREPARED:
+    if header.sys_flag & NOT_QUEUED:
         raise RecordDamaged(f"the record at {at} has no place in a queue")
     pieces = _pieces[header.sys_flag & HOST_FLAGS]
     body_at = at + pieces.size

@@ -19,8 +19,8 @@ from aerobee.store.format.record import (
     GLANCES,
     HOST_FLAGS,
     MAGIC_V1,
+    NOT_QUEUED,
     TOPIC_BYTES_MAX_V1,
-    TRANSACTION_PREPARED,
 )
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
@@ -79,7 +79,7 @@ def fast_scan(
     """
     glance, head_bytes = GLANCES[family]
     limit = len(data)
-    unusual = HOST_FLAGS | TRANSACTION_PREPARED
+    unusual = HOST_FLAGS | NOT_QUEUED
     records = 0
     last = -1
     try:

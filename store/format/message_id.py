@@ -21,7 +21,7 @@ def offset_id(store_host: bytes, physical_offset: int) -> str:
 
 
 def offset_ids(store_host: bytes, physical_offsets: Sequence[int]) -> str:
-    """The same of many messages, with commas between. Hot."""
+    """The ids of many messages, with commas between. Hot."""
     host = store_host.hex().upper()
     offsets = pack(f">{len(physical_offsets)}q", *physical_offsets).hex(",", _OFFSET.size).upper()
     return host + offsets.replace(",", f",{host}")

@@ -45,6 +45,8 @@ TRANSACTION_MASK = 0xC
 TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
+NOT_QUEUED: Final = TRANSACTION_PREPARED & TRANSACTION_ROLLBACK
+"""The bit of prepared and of rolled-back records: they take no queue offset, and have no unit."""
 TOPIC_BYTES_MAX_V1: Final = 127
 TOPIC_BYTES_MAX = 255
 

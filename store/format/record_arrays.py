@@ -26,9 +26,9 @@ from aerobee.store.format.record import (
     LENGTH16,
     MAGIC_V1,
     MAGIC_V2,
+    NOT_QUEUED,
     STORE_HOST_IPV6,
     TOPIC_BYTES_MAX_V1,
-    TRANSACTION_PREPARED,
 )
 from aerobee.store.format.walk import stop_at
 
@@ -221,5 +221,5 @@ def visible(heads: Heads) -> Bools:
 
     Newer brokers park those in a topic of their own.
     """
-    neither: Bools = heads.sys_flags & TRANSACTION_PREPARED == 0
+    neither: Bools = heads.sys_flags & NOT_QUEUED == 0
     return neither

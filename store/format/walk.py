@@ -103,7 +103,7 @@ class Walk:
         self.stop = Stop(END, at)
 
     def runs(self, most: int) -> Iterator[tuple[int, list[RecordHeader]]]:
-        """The same records in runs of up to `most`, with the physical offset of the first. Hot."""
+        """The records in runs of up to `most`, with the physical offset of the first. Hot."""
         base, at, until, crc = self._base, self._begin, self._until, self._crc
         data = bytes(self._data)
         begin = at
@@ -253,7 +253,7 @@ def candidates(data: bytes, base: int, at: int = 0) -> Iterator[int]:
 
 
 def candidates_in(file: SparseFile, begin: int, end: int, start: int) -> Iterator[int]:
-    """The same between two positions of a segment file that begins at physical offset `start`.
+    """Candidates between two positions of a segment file that begins at physical offset `start`.
 
     Raises: OSError.
     """

@@ -31,7 +31,7 @@ SCANNED: Final = 3_276
 SCAN_COST: Final = 50
 """For how many entries such a scan counts: about as long as to follow so many."""
 SEARCH_COST: Final = 50
-"""The same for a search by time."""
+"""For how many entries a search by time counts."""
 FOUND_MAX: Final = 64
 """Candidates that wait to be taken; a step ends with them."""
 

@@ -86,6 +86,19 @@ class Allocator:
         """The size of the next segment."""
         return self._log.segment_bytes
 
+    def roll(self, size: int) -> None:
+        """Have the log go on in the next segment, with room for `size` bytes.
+
+        Raises: SegmentLate; OSError where it cannot be made now, which is tried again.
+        """
+        try:
+            self._log.roll(size)
+        except OSError as error:
+            self.starved(error)
+            raise
+        self._stats.segments_rolled += 1
+        log.info("commit_log.rolled", physical_offset=self._log.max_offset)
+
     def new_segment(self, path: Path, size: int) -> Handle:
         """The allocated file of the next segment, under its name.
 

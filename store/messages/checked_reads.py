@@ -189,7 +189,7 @@ class CheckedReads:
 
 
 def _doubt(record: memoryview, physical_offset: int, header: RecordHeader | NoRecord) -> str:
-    """Why this is not the message of its queue offset; `found` is the result of `parse`."""
+    """Why this is not the message of its queue offset; `header` is what `parse` says of it."""
     if isinstance(header, NoRecord):
         return fault_at(record, 0, physical_offset).detail
     if header.size != len(record):

@@ -62,7 +62,7 @@ def _sizes(count: int) -> Callable[[bytes | bytearray], tuple[int, ...]]:
     return Struct(">" + count * "8xi8x").unpack
 
 
-class QueueReader:
+class MessageReader:
     """getMessage and searches by time. Source: store format §7.1, §7.2 (DefaultMessageStore)."""
 
     __slots__ = (

@@ -7,7 +7,7 @@ waits for the disk: a put whose segment is not ready returns SEGMENT_LATE.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -15,7 +15,7 @@ import structlog
 from aerobee.store.errors import MessageIllegal, PropertiesTooLong, SegmentLate
 from aerobee.store.format.batch import BatchItems, batch_columns, encode_batch
 from aerobee.store.format.copies import copy_bytes, encode_copies
-from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED, MessageDraft, encode
+from aerobee.store.format.record import BLANK_BYTES, NOT_QUEUED, MessageDraft, encode
 from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.store.format.unit import can_have_unit
 from aerobee.store.queues.dispatch_request import DispatchRequest, Run
@@ -44,8 +44,6 @@ PIECES_TOGETHER = 8
 """So many times as many messages of a batch are stored in one step: about three milliseconds."""
 
 PUT_OK = PutStatus.PUT_OK
-# Prepared and rolled back share this bit; such records take no queue offset.
-NOT_QUEUED: Final = TRANSACTION_PREPARED
 
 log = structlog.get_logger(__name__)
 
@@ -338,14 +336,11 @@ class Writer:
         if size + BLANK_BYTES > self._log.segment_bytes:
             return PutStatus.MESSAGE_ILLEGAL
         try:
-            self._log.roll(size)
+            self._allocator.roll(size)
         except SegmentLate:
             return PutStatus.SEGMENT_LATE
-        except OSError as error:
-            self._allocator.starved(error)
+        except OSError:
             return PutStatus.SERVICE_NOT_AVAILABLE
-        self._stats.segments_rolled += 1
-        log.info("commit_log.rolled", physical_offset=self._log.max_offset)
         return None
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:

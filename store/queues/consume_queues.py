@@ -161,7 +161,7 @@ class ConsumeQueues:
     def recover_from(
         self, synced: int, written: int, min_physical_offset: int, *, killed: bool
     ) -> None:
-        """The same after a crash, when it is known what was safe; then the first offsets.
+        """Find all ends after a crash, when it is known what was safe; then the first offsets.
 
         Not `killed`: a file may have lost written data without a new time of change. See
         `ConsumeQueue.recover_from`. Raises: OSError.

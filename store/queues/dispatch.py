@@ -1,9 +1,9 @@
 """Dispatch (reput): follows the log and feeds consume queues, other followers and arrivals.
 
-The appender hands over what it knows of each message, and so does what copies a master's log, so
-nothing is parsed twice. When that queue
-overflows it is dropped, and the log itself is parsed until dispatch has caught up. Under SYNC_FLUSH
-only messages on disk are dispatched. Never stops at an unreadable record.
+The appender hands over what it knows of each message, and so does the copy of a master's log: so
+nothing is parsed twice. When these requests (`pending`) become too many they are dropped, and the
+log itself is parsed until dispatch has caught up. Under SYNC_FLUSH only messages on disk are
+dispatched. Never stops at an unreadable record.
 
 Invariant: `pending` describes every record of the log from its first entry to the end, without a
 gap.
@@ -12,14 +12,14 @@ gap.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 import trio
 
 from aerobee.store.errors import CONTENT_ERRORS
 from aerobee.store.format.faults import BLANK, END
-from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.record import NOT_QUEUED
 from aerobee.store.format.unit import UNIT, UNIT_SIZE, DelayLevels, can_have_unit, code_of
 from aerobee.store.format.walk import fault_at, resumes_at
 from aerobee.store.listeners import Listeners
@@ -48,7 +48,7 @@ PENDING_MAX = 65_536
 PARSE_BATCH = 2_000
 """Records parsed in one step, about 5 ms."""
 PARSE_BYTES = 4 << 20
-"""The same in bytes: the properties of long records take their time, too."""
+"""Bytes parsed in one step: the properties of long records take their time, too."""
 HAND_OVER_BATCH = 4_096
 """Records that need no parsing, in one step: about 2 ms; the last may be a run of as many. A sync
 may release many times as many."""
@@ -63,8 +63,6 @@ CATCH_UP_S = 5.0
 """How long a stop waits for dispatch."""
 LAGGING_BYTES = 64 << 20
 
-# Prepared and rolled back share this bit; such records have no unit in a queue.
-_NOT_QUEUED: Final = TRANSACTION_PREPARED
 _GAP = UnitStatus.GAP
 _HIGH = 1 << 32
 """Queue offsets below are possible in every queue; others are checked."""
@@ -125,7 +123,7 @@ class Dispatcher:
         self.followers: list[Callable[[DispatchRequest], None]] = []
         """Called after the consume queue and before the arrival; the index is one."""
         self.run_followers: list[Callable[[DispatchRequest], None]] = []
-        """The same, for a run."""
+        """Followers of runs, called with a whole run."""
         self.arrivals: Arrivals = Listeners()
         """Called for each message that consumers can see from now on."""
 
@@ -141,13 +139,13 @@ class Dispatcher:
         pending.append(request)
 
     def offer_all(self, requests: list[DispatchRequest]) -> None:
-        """The same for records that were appended side by side. Hot."""
+        """Take what the appender knows of records that it appended side by side. Hot."""
         if len(self.pending) + len(requests) > PENDING_MAX:
             self._fall_back()
         self.pending.extend(requests)
 
     def offer_headers(self, physical_offset: int, headers: list[RecordHeader]) -> None:
-        """The same for records of another log that lie side by side from there on. Hot."""
+        """Take the headers of records that were copied from another log, side by side. Hot."""
         requests = []
         for header in headers:
             request = self._request_of(header, physical_offset)
@@ -216,7 +214,7 @@ class Dispatcher:
                         last = self.last_position
                         continue
                     count += 1
-                    if not request.sys_flag & _NOT_QUEUED:
+                    if not request.sys_flag & NOT_QUEUED:
                         status = queue.append(queue_offset, physical, size, request.tags_code)
                         if status is _GAP:
                             self._stop_queue(request)
@@ -397,7 +395,7 @@ class Dispatcher:
             if not can_have_unit(topic, queue_id, queue_offset):
                 return None
             queue = queue or self._queues.obtain(topic, queue_id)
-        if not header.sys_flag & _NOT_QUEUED and queue.next_offset <= queue_offset:
+        if not header.sys_flag & NOT_QUEUED and queue.next_offset <= queue_offset:
             queue.next_offset = queue_offset + 1
         stored, properties = header.store_timestamp, header.properties
         return DispatchRequest(

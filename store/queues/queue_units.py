@@ -73,7 +73,7 @@ class QueueUnits(QueueFiles):
         self.queue_id = queue_id
         self.min_offset = 0
         self.end_offset = 0
-        """The byte behind the last unit: the queue's max offset."""
+        """The queue offset behind the last unit: the queue's max offset."""
         self.next_offset = 0
         """The queue offset the next message gets; beyond `end_offset` while dispatch is behind."""
         self.max_physical_offset = -1

@@ -147,7 +147,7 @@ def forget(disk: Disk, root: Path) -> None:
 
 
 def cut(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: Path) -> Cut:
-    """The same, and end the log there now: the directory is locked, and not loaded.
+    """Begin a cut and end it: the log ends there now. The directory is locked, and not loaded.
 
     Raises: as `begin`; OSError: nothing has changed, or the next start ends the cut.
     """
@@ -157,8 +157,8 @@ def cut(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: Pa
 
 
 def cut_locked(root: Path, log_directory: Path, offset: int, *, keep_in: Path) -> Cut:
-    """The same for a directory that nobody has locked; where the log lies in the directory of
-    another broker, for both. Raises: StoreRefused, OSError as `cut`.
+    """Cut the log of a directory that nobody has locked; where it lies in that of another broker,
+    both are locked. Raises: StoreRefused, OSError as `cut`.
     """
     disk = Disk()
     refuse_foreign(disk, root)

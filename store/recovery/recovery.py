@@ -18,7 +18,7 @@ import structlog
 
 from aerobee.store.format.fast_scan import NEVER, fast_scan, queue_key
 from aerobee.store.format.faults import BLANK, CRC, NoRecord
-from aerobee.store.format.record import HOST_FLAGS, TRANSACTION_PREPARED
+from aerobee.store.format.record import HOST_FLAGS, NOT_QUEUED
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.unit import DelayLevels, can_have_unit, code_of
 from aerobee.store.recovery.damage import (
@@ -366,8 +366,7 @@ class _Recovery:
         """Add a record that is the first of its queue, or not simply the next."""
         topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
         key = topic, queue_id
-        # Prepared and rolled-back records share this bit; they have no unit.
-        if header.sys_flag & TRANSACTION_PREPARED or key in self.lost:
+        if header.sys_flag & NOT_QUEUED or key in self.lost:
             return
         if not can_have_unit(topic, queue_id, queue_offset):
             return

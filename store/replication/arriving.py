@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from aerobee.store.errors import FrameIllegal, FrameMisplaced, ReplicaBytesWrong
 from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.faults import BLANK, END, MORE
-from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED
+from aerobee.store.format.record import BLANK_BYTES, NOT_QUEUED
 from aerobee.store.format.walk import Walk, fault_at
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Arriving:
         last_end = self._segment_end - BLANK_BYTES
         first, latest = 0, 0
         for number, header in enumerate(run):
-            if not header.queue_offset and not header.sys_flag & TRANSACTION_PREPARED:
+            if not header.queue_offset and not header.sys_flag & NOT_QUEUED:
                 if number > first:
                     yield self._whole(data, base, at, run[first:number], latest)
                     first, latest = number, 0

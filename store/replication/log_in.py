@@ -8,6 +8,7 @@ Source: store format §8 (DefaultHAClient).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
@@ -122,15 +123,14 @@ class LogIn:
         see it. Raises:
         ReplicationRefused with the offset, when these bytes cannot be part of this log.
         """
-        log_ = self._log
         wire = self.wire.slave_end()
         reason: str | ReplicationRefused = "closed"
         try:
             async with stream:
-                empty = not log_.max_offset
                 # Bytes that are not on disk yet were reported before, or would be at once.
-                await self._flush.reach(log_.max_offset)
-                arriving = Arriving(log_.max_offset, log_.segment_bytes, empty=empty)
+                await self._flush.reach(self._log.max_offset)
+                end = self._log.max_offset
+                arriving = Arriving(end, self._log.segment_bytes, empty=not end)
                 async with trio.open_nursery() as nursery:
                     try:
                         reason = await self._settle(stream, wire)
@@ -143,7 +143,7 @@ class LogIn:
                     nursery.cancel_scope.cancel()
         finally:
             # The filled part comes again, and a start would find more than the log has.
-            log_.take_back_fill()
+            self._log.take_back_fill()
         if isinstance(reason, ReplicationRefused):
             raise reason
         return reason
@@ -256,27 +256,19 @@ class LogIn:
                 if (tell := self.after_begin.tell) is not None:
                     tell(topic, queue_id)
             case Begin(physical_offset):
-                await self._begin(physical_offset)
+                # A segment that has nothing may have to be removed.
+                await self._saved(partial(self._log.begin_at, physical_offset))
             case Epoch():
-                await self._epoch_begins(step)
+                assert self.membership is not None
+                # Without it a cut could miss the bytes that follow.
+                await self._saved(partial(self.membership.begins, step))
 
-    async def _begin(self, physical_offset: int) -> None:
-        """Begin the log, as soon as the disk removes a segment that has nothing."""
+    async def _saved(self, save: Callable[[], Awaitable[None] | None]) -> None:
+        """Go on as soon as the disk has taken this; the master waits."""
         while True:
             try:
-                self._log.begin_at(physical_offset)
-            except OSError as error:
-                log.error("replication.not_saved", error=str(error))
-                await trio.sleep(SEGMENT_AGAIN_S)
-            else:
-                return
-
-    async def _epoch_begins(self, epoch: Epoch) -> None:
-        """Go on as soon as the epoch is on disk: else a cut could miss its bytes."""
-        assert self.membership is not None
-        while True:
-            try:
-                await self.membership.begins(epoch)
+                if (saving := save()) is not None:
+                    await saving
             except OSError as error:
                 log.error("replication.not_saved", error=str(error))
                 await trio.sleep(SEGMENT_AGAIN_S)
@@ -289,16 +281,13 @@ class LogIn:
             late = trio.Event()
             self._allocator.after_wait.add(late.set)
             try:
-                self._log.roll(size)
+                self._allocator.roll(size)
             except SegmentLate:
                 with trio.move_on_after(SEGMENT_AGAIN_S):
                     await late.wait()
-            except OSError as error:
-                self._allocator.starved(error)
+            except OSError:
                 await trio.sleep(SEGMENT_AGAIN_S)
             else:
-                self._stats.segments_rolled += 1
-                log.info("commit_log.rolled", physical_offset=self._log.max_offset)
                 return
             finally:
                 self._allocator.after_wait.remove(late.set)

@@ -24,8 +24,8 @@ from aerobee.store.replication.wires import Classic
 if TYPE_CHECKING:
     from aerobee.store.format.ha_epochs import Hello
     from aerobee.store.log.commit_log import CommitLog
-    from aerobee.store.messages.reader import QueueReader
-    from aerobee.store.replication.transfer import Piece
+    from aerobee.store.messages.reader import MessageReader
+    from aerobee.store.replication.transfer import LogPiece
     from aerobee.store.replication.wires import MasterEnd, Wire
     from aerobee.store.stats import StoreStats
 
@@ -78,7 +78,7 @@ class Follower:
 class LogOut:
     """The log on its way to all slaves."""
 
-    def __init__(self, commit_log: CommitLog, reader: QueueReader, stats: StoreStats) -> None:
+    def __init__(self, commit_log: CommitLog, reader: MessageReader, stats: StoreStats) -> None:
         self._log = commit_log
         self._reader = reader
         self._stats = stats
@@ -286,7 +286,7 @@ class LogOut:
         if follows and transfer.standing is Standing.DELETED:
             self._note(follower, transfer.next_offset)
 
-    async def _bytes(self, piece: Piece) -> memoryview | None:
+    async def _bytes(self, piece: LogPiece) -> memoryview | None:
         """The bytes of a piece, from memory or from the disk; None when it is deleted."""
         piece_read = self._reader.reading_piece(*piece)
         return (

@@ -10,7 +10,7 @@ from collections import deque
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
@@ -40,7 +40,7 @@ class Sender(msgspec.Struct, eq=False):
     end_offset: int
     deadline: float
     """By the monotonic clock."""
-    callback: Callable[[Any], None] | None
+    callback: Callable[[PutOutcome], None] | None
     """None once it was answered."""
 
 
@@ -88,7 +88,7 @@ class ReplicaWaits:
         self._held, self._nobody = held, PutOutcome.NO_LEASE
         self.is_on, self.timeout_s = True, timeout_s
 
-    def when_held(self, end_offset: int, callback: Callable[[Any], None]) -> None:
+    def when_held(self, end_offset: int, callback: Callable[[PutOutcome], None]) -> None:
         """Call back once enough slaves have the log up to there, or that cannot be. Hot.
 
         Without enough slaves that follow it is called at once: nothing is there to wait for.

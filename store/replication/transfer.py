@@ -39,7 +39,7 @@ class LogSpan(NamedTuple):
     """
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """Bytes of one segment."""
 
     physical_offset: int
@@ -116,7 +116,7 @@ class Transfer:
         """Send this slave nothing: it is known to have other bytes than the master."""
         self.standing, self.acknowledged = Standing.AHEAD, -1
 
-    def piece(self, log: LogSpan, most: int) -> Piece | None:
+    def piece(self, log: LogSpan, most: int) -> LogPiece | None:
         """The bytes to be sent now, never across the end of a segment; None: nothing. Hot."""
         at = self.next_offset
         if self.standing is not Standing.FOLLOWS or at >= log.end:
@@ -125,9 +125,9 @@ class Transfer:
             self.standing, self.acknowledged = Standing.DELETED, -1
             return None
         left = log.segment_bytes - (at - log.begin) % log.segment_bytes
-        return Piece(at, min(left, log.end - at, most))
+        return LogPiece(at, min(left, log.end - at, most))
 
-    def sent(self, piece: Piece) -> None:
+    def sent(self, piece: LogPiece) -> None:
         """A piece is on its way."""
         self.next_offset = piece.end
 

@@ -34,19 +34,15 @@ class MasterEnd(Protocol):
 
         Raises: FrameIllegal, SlaveRefused.
         """
-        ...
 
     def opening(self, max_offset: int) -> bytes:
         """The bytes to be sent before anything else, once; empty: nothing, or not yet."""
-        ...
 
     def frames(self, physical_offset: int, data: memoryview, most: int) -> bytes:
         """Bytes of one segment, in frames of at most that many. Hot."""
-        ...
 
     def heartbeat(self, physical_offset: int) -> bytes:
         """A frame without bytes: the offset that comes next."""
-        ...
 
 
 class SlaveEnd(Protocol):
@@ -60,11 +56,9 @@ class SlaveEnd(Protocol):
     @property
     def greeting(self) -> Greeting | None:
         """The handshake of the master; None in a form without it, or before it has come."""
-        ...
 
     def opening(self) -> bytes:
         """The bytes to be sent before anything else; empty: the log flows at once."""
-        ...
 
     def feed(self, data: bytes | bytearray) -> Iterator[Frame | Epoch]:
         """The frames that are whole with these bytes, in order, and an epoch ahead of its first
@@ -72,15 +66,12 @@ class SlaveEnd(Protocol):
 
         The iterator must be exhausted. Raises: FrameIllegal.
         """
-        ...
 
     def appended(self, end: int) -> bool:
         """The own log ends there, with all that was fed; whether more of it is confirmed."""
-        ...
 
     def report(self, max_offset: int) -> bytes:
         """That the own log ends there."""
-        ...
 
 
 class Wire(Protocol):
@@ -88,11 +79,9 @@ class Wire(Protocol):
 
     def master_end(self) -> MasterEnd:
         """For one connection of a slave."""
-        ...
 
     def slave_end(self) -> SlaveEnd:
         """For one connection to a master."""
-        ...
 
 
 # ── Without epochs ──

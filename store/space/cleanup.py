@@ -48,7 +48,7 @@ LOOK_S: Final = 10.0
 """The longest time between two checks of clocks and disks, whatever the interval of the
 clean-up."""
 REFUSING_LOOK_S: Final = 1.0
-"""The same while sends are refused."""
+"""The longest time between two checks while sends are refused."""
 MANUAL_PASSES: Final = 20
 """Passes that delete at any hour after DELETE_EXPIRED_COMMITLOG."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.record import NOT_QUEUED
 from aerobee.store.tools.directory import opened
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.passage import Passage
@@ -106,7 +106,7 @@ def _count(summary: StoreSummary, passage: Passage) -> None:
         sizes[bits] = sizes.get(bits, 0) + 1
         queue.bytes += size
         queue.last_store_timestamp = stored
-        if header.sys_flag & TRANSACTION_PREPARED:
+        if header.sys_flag & NOT_QUEUED:
             queue.half_messages += 1
             continue
         queue.messages += 1

@@ -24,7 +24,7 @@ from aerobee.store.format.names import (
     segment_start,
 )
 from aerobee.store.format.queue_reader import Queue
-from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.record import NOT_QUEUED
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
 from aerobee.store.recovery.last_stop import LastStopFile
@@ -178,7 +178,7 @@ class _Run:
                     rules.unsafe_from = position
             if b"\0" in properties or not properties.isascii():
                 self._check_text(position, header)
-            if header.sys_flag & TRANSACTION_PREPARED:
+            if header.sys_flag & NOT_QUEUED:
                 continue
             topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
             check = checks.get((topic, queue_id)) or self._new_check(topic, queue_id)

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from aerobee.store.message_store import MessageStore
 from aerobee.store.queues import dispatch
-from aerobee.store.results import PutStatus
+from aerobee.store.results import PutOutcome, PutStatus
 from tests.kit.store_checker import check_closed, check_running
 from tests.kit.store_model import small_config
 
@@ -109,14 +109,14 @@ async def put_in_time(store: MessageStore, draft: MessageDraft) -> PutResult:
 
 async def durable(store: MessageStore, end_offset: int) -> bool:
     """Wait for the answer that a producer would wait for."""
-    answer: list[bool] = []
+    answer: list[PutOutcome] = []
     told = trio.Event()
 
-    def answered(ok: bool) -> None:
-        answer.append(ok)
+    def answered(outcome: PutOutcome) -> None:
+        answer.append(outcome)
         told.set()
 
     store.when_durable(end_offset, answered)
     store.dispatch()
     await told.wait()
-    return answer[0]
+    return bool(answer[0])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aerobee.store.files.disk import Disk
 from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.format.names import ABORT, CHECKPOINT, is_spare
-from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.record import NOT_QUEUED
 from aerobee.store.format.unit import UNIT_SIZE
 from tests.kit.records import header_of
 from tests.kit.store_model import check_directory, log_records
@@ -66,7 +66,7 @@ def _counters(store: MessageStore) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
     for _, header in store.commit_log.walk(store.commit_log.min_offset, crc=True):
         topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
-        if not header.sys_flag & TRANSACTION_PREPARED:
+        if not header.sys_flag & NOT_QUEUED:
             # Zero again: the queue was deleted in between.
             assert queue_offset in (0, found.get((topic, queue_id), queue_offset)), "dense"
             found[topic, queue_id] = queue_offset + 1

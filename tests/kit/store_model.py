@@ -25,7 +25,7 @@ from aerobee.store.format.names import (
 )
 from aerobee.store.format.properties import closed
 from aerobee.store.format.record import (
-    TRANSACTION_PREPARED,
+    NOT_QUEUED,
     MessageDraft,
     encode,
     read,
@@ -293,7 +293,7 @@ def check_directory(root: Path) -> None:
         stored = header.store_timestamp
         assert stored >= last_time
         last_time = stored
-        if not header.sys_flag & TRANSACTION_PREPARED:
+        if not header.sys_flag & NOT_QUEUED:
             units = expected[topic, queue_id]
             if queue_offset == 0:
                 # The queue was deleted in between, if there was one.

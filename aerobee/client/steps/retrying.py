@@ -30,7 +30,14 @@ NOT_READY = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY}
 )
 """Response codes of a broker that starts, stops, is overloaded or has a full disk."""
-ELSEWHERE = frozenset({16, 17, 204, 205})
+ELSEWHERE = frozenset(
+    {
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+    }
+)
 """Response codes that a broker would repeat: no permission, no such topic, another unit."""
 STATUSES = frozenset(status.value for status in SendStatus)
 MOMENT_S = 0.001

@@ -17,7 +17,7 @@ from aerobee.spark.storefiles.files import LogFiles, Passage
 from aerobee.spark.storefiles.read import log_of, splits_in
 from aerobee.spark.storefiles.segments import Segment, Split
 from aerobee.store.format.faults import CRC, TAIL, TIME_BACKWARDS, Fault
-from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.record import NOT_QUEUED
 from aerobee.store.format.record_arrays import crc_faults, field_at
 from aerobee.store.format.tags import tags_code_of
 
@@ -172,7 +172,7 @@ class _Audit:
             yield of(row, TIME_BACKWARDS, _backwards(int(before[row]), int(heads.stored[row])))
         self._stored = int(heads.stored[-1])
         codes = _codes(fragment)
-        dispatched = heads.sys_flags & (TRANSACTION_PREPARED | INNER_BATCH) == 0
+        dispatched = heads.sys_flags & (NOT_QUEUED | INNER_BATCH) == 0
         for topic, queue_id, rows in _by_queue(names, queue_ids, dispatched):
             of_queue = QueueRows(
                 numbers[rows],

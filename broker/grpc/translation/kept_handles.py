@@ -24,7 +24,7 @@ HANDLES_MAX: Final = 200_000
 """Messages whose handles are kept, some 600 bytes each. Others are delivered again when their time
 is over, and a change of them counts for the newest handle alone."""
 HANDLES_OF_CLIENT_MAX: Final = 10_000
-"""The same for the messages of one group and topic that one client works on."""
+"""Kept handles of the messages of one group and topic that one client works on."""
 BEFORE_MS: Final = 10_000
 """So long before a message would be visible it is hidden again."""
 RENEWALS_MS: Final = tuple(60_000 * minutes for minutes in (1, 3, 5, 10, 30, 60))

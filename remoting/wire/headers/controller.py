@@ -35,15 +35,6 @@ class ElectMaster(Header):
     designate_elect: bool | None = None
 
 
-class MasterResponse(Header):
-    """The master of a group, in the answers of 1002 and 1003; without an id there is none."""
-
-    master_broker_id: I64 | None = None
-    master_address: str | None = None
-    master_epoch: I32 | None = None
-    sync_state_set_epoch: I32 | None = None
-
-
 class RegisterBrokerToController(Header):
     """CONTROLLER_REGISTER_BROKER (1003): where a member with an id is."""
 

@@ -44,7 +44,7 @@ class PullAnswer(Header):
 
 
 class PullMessageResponse(PullAnswer):
-    """The same, with what only brokers of other kinds add."""
+    """The answer to a pull, with what only brokers of other kinds add."""
 
     offset_delta: I64 | None = None
     topic_sys_flag: I32 | None = None

@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from aerobee import Credentials
 from aerobee.blocking import AdminClient
 from aerobee.broker.grpc.assembly import OwnChannel
-from aerobee.broker.grpc.caller import Caller
+from aerobee.broker.grpc.caller import GrpcCaller
 from aerobee.broker.grpc.clients import Client, Clients
 from aerobee.broker.grpc.door import Door
 from aerobee.remoting.errors import RequestPostponed
@@ -197,9 +197,9 @@ class Ended:
         self.status = code, text
 
 
-def caller() -> Caller:
+def caller() -> GrpcCaller:
     door: Any = None
-    return Caller(door, OwnChannel(Stage().reactor.shared))
+    return GrpcCaller(door, OwnChannel(Stage().reactor.shared))
 
 
 def nobody() -> Clients:
@@ -241,7 +241,7 @@ def test_requests_of_ours_take_nothing_of_the_rate_of_clients_on_this_machine() 
     stage = Stage(limits=LIMITS._replace(requests_per_s_of_address=2))
     door = Door([], lambda: None)
     door.worker = stage.worker
-    ours, codes = Caller(door, OwnChannel(stage.reactor.shared)), list[int]()
+    ours, codes = GrpcCaller(door, OwnChannel(stage.reactor.shared)), list[int]()
 
     def ask(*, own: bool) -> None:
         header = GetMaxOffset(topic="t", queue_id=0)
@@ -282,7 +282,7 @@ class Slow:
         self.door.worker = Worker(table, lambda _: None, nursery, shared, gate)
         channel: Any = OwnChannel(shared)
         channel.context = self.stage.selector.context
-        self.caller = Caller(self.door, channel)
+        self.caller = GrpcCaller(self.door, channel)
 
     def ask(self, body: bytes, *, own: bool) -> None:
         header = GetMaxOffset(topic="t", queue_id=0)

@@ -142,7 +142,6 @@ ORDER: dict[type[Header], str] = {
     controller.AlterSyncStateSet: "brokerName masterBrokerId masterEpoch",
     controller.AlterSyncStateSetResponse: "newSyncStateSetEpoch",
     controller.ElectMaster: "clusterName brokerName brokerId designateElect",
-    controller.MasterResponse: "masterBrokerId masterAddress masterEpoch syncStateSetEpoch",
     controller.RegisterBrokerToController: "clusterName brokerName brokerId brokerAddress",
     controller.GetReplicaInfo: "brokerName",
     controller.GetReplicaInfoResponse: "masterBrokerId masterAddress masterEpoch",

@@ -26,7 +26,7 @@ from aerobee.store.flush.inline_syncs import (
 )
 from aerobee.store.log.commit_log import CommitLog, SyncPlan
 from aerobee.store.message_store import MessageStore
-from aerobee.store.results import PutStatus
+from aerobee.store.results import PutOutcome, PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.logged import Logged
 from tests.kit.running_store import durable, put_in_time, running_store
@@ -34,9 +34,10 @@ from tests.kit.store_model import draft, small_config
 
 SYNC = FlushDiskType.SYNC_FLUSH
 FAST_S = MEAN_MAX_S / 10
+DURABLE = PutOutcome.DURABLE
 
 
-def send(store: MessageStore, answers: list[bool], size: int = 10) -> None:
+def send(store: MessageStore, answers: list[PutOutcome], size: int = 10) -> None:
     """One message of a round of its own, by a sender that waits for the disk."""
     result = store.put(draft(body=b"x" * size))
     assert result.status is PutStatus.PUT_OK
@@ -109,9 +110,9 @@ async def test_a_sender_has_its_answer_when_its_round_ends(
     async with running_store(tmp_path, disk, flush_disk_type=SYNC) as store:
         await settle(store)
         before = store.stats.log_syncs
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         send(store, answers)
-        assert answers == [True], "without a turn of the loop"
+        assert answers == [DURABLE], "without a turn of the loop"
         assert store.commit_log.flushed == store.commit_log.max_offset
         assert store.max_offset("T", 0) == 2, "consumers see it as soon"
         assert (store.stats.inline_syncs, store.stats.log_syncs) == (1, before + 1)
@@ -136,13 +137,13 @@ async def test_nobody_waits_in_the_loop_for_background_work(
 ) -> None:
     async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
         await settle(store)
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         end = store.put(draft()).end_offset
         store.when_on_disk(end, answers.append, background=True)
         store.dispatch()
         assert answers == []
         assert await durable(store, end)
-        assert (answers, store.stats.inline_syncs) == ([True], 0)
+        assert (answers, store.stats.inline_syncs) == ([DURABLE], 0)
 
 
 @pytest.mark.trio
@@ -151,11 +152,11 @@ async def test_under_async_flush_the_loop_makes_no_sync(
 ) -> None:
     async with running_store(tmp_path, FaultyDisk(tmp_path)) as store:
         await settle(store)
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         send(store, answers)
         assert answers == []
         assert await durable(store, store.commit_log.max_offset)
-        assert (answers, store.stats.inline_syncs) == ([True], 0)
+        assert (answers, store.stats.inline_syncs) == ([DURABLE], 0)
 
 
 @pytest.mark.trio
@@ -176,14 +177,14 @@ async def test_no_sync_is_made_in_the_loop_while_a_thread_waits_for_the_disk(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(disk.in_thread, disk.sync_directory, tmp_path)
             assert await trio.to_thread.run_sync(began.wait, 10)
-            answers: list[bool] = []
+            answers: list[PutOutcome] = []
             send(store, answers)
             assert answers == []
             assert await durable(store, store.commit_log.max_offset)
-            assert (answers, store.stats.inline_syncs) == ([True], 0)
+            assert (answers, store.stats.inline_syncs) == ([DURABLE], 0)
             goes_on.set()
         send(store, answers)
-        assert (answers, store.stats.inline_syncs) == ([True, True], 1)
+        assert (answers, store.stats.inline_syncs) == ([DURABLE, DURABLE], 1)
 
 
 @pytest.mark.trio
@@ -191,11 +192,11 @@ async def test_a_new_segment_is_the_threads_since_its_name_has_to_be_synced_too(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         send(store, answers)
         assert answers == []
         assert await durable(store, store.commit_log.max_offset)
-        assert (answers, store.stats.inline_syncs) == ([True], 0)
+        assert (answers, store.stats.inline_syncs) == ([DURABLE], 0)
 
 
 @pytest.mark.trio
@@ -208,11 +209,11 @@ async def test_long_messages_are_the_threads(tmp_path: Path, mock_clock: MockClo
         mapped_file_size_commit_log_bytes=size,
     ) as store:
         await settle(store)
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         send(store, answers, size=INLINE_BYTES)
         assert answers == []
         assert await durable(store, store.commit_log.max_offset)
-        assert (answers, store.stats.inline_syncs) == ([True], 0)
+        assert (answers, store.stats.inline_syncs) == ([DURABLE], 0)
 
 
 @pytest.mark.trio
@@ -236,19 +237,19 @@ async def test_a_disk_that_becomes_slow_delays_the_loop_once(
     async with running_store(tmp_path, disk, flush_disk_type=SYNC) as store:
         await settle(store)
         disk.before = sync
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         stalls: list[tuple[int, int]] = []
         store.after_stall.add(
             lambda began, ended: stalls.append((round(1000 * (ended - began)), len(answers)))
         )
         send(store, answers)
-        assert answers == [True]
+        assert answers == [DURABLE]
         assert stalls == [(40, 0)], "told before any answer"
         for number in range(2, 6):
             send(store, answers)
             assert len(answers) == number - 1, "this one is with the thread"
             assert await durable(store, store.commit_log.max_offset)
-            assert answers == [True] * number
+            assert answers == [DURABLE] * number
         assert store.stats.inline_syncs == 1
         assert [
             line["elapsed_ms"] for line in logged if line["event"] == "flush.inline_paused"
@@ -265,14 +266,14 @@ async def test_the_setting_can_be_changed_while_the_store_runs(
 ) -> None:
     async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
         await settle(store)
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         store.reconfigure(small_config(tmp_path, flush_disk_type=SYNC, sync_flush_inline=False))
         send(store, answers)
         assert answers == []
         assert await durable(store, store.commit_log.max_offset)
         store.reconfigure(small_config(tmp_path, flush_disk_type=SYNC))
         send(store, answers)
-        assert answers == [True, True]
+        assert answers == [DURABLE, DURABLE]
 
 
 @pytest.mark.trio
@@ -281,11 +282,11 @@ async def test_a_failed_inline_sync_is_final_as_well(tmp_path: Path, mock_clock:
     async with running_store(tmp_path, disk, clean=False, flush_disk_type=SYNC) as store:
         await settle(store)
         disk.faults.append(Fault(name="fdatasync", path="commitlog"))
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         send(store, answers)
         assert store.stats.inline_syncs == 1
         await trio.testing.wait_all_tasks_blocked()
-        assert answers == [False]
+        assert answers == [PutOutcome.DISK_LATE]
         assert store.flags.has(Flag.NOT_WRITEABLE)
         assert store.put(draft()).status is PutStatus.SERVICE_NOT_AVAILABLE
         assert store.max_offset("T", 0) == 1, "what a power cut could take is not shown"
@@ -307,11 +308,11 @@ async def test_one_that_cannot_begin_is_retried_by_the_thread(
             sync(log, plan)
 
         monkeypatch.setattr(CommitLog, "sync", without_descriptors)
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         send(store, answers)
         assert (answers, tries) == ([], 1)
         assert await durable(store, store.commit_log.max_offset)
-        assert (answers, tries) == ([True], 3)
+        assert (answers, tries) == ([DURABLE], 3)
 
 
 @pytest.mark.trio
@@ -325,12 +326,12 @@ async def test_while_the_thread_syncs_no_sync_is_made_in_the_loop(
             patch.setattr(SyncThread, "submit", lambda _, *job: jobs.append(job))
             store.put(draft())
             store.dispatch()
-            answers: list[bool] = []
+            answers: list[PutOutcome] = []
             send(store, answers)
             assert (len(jobs), answers, store.stats.inline_syncs) == (1, [], 0)
         store.sync_thread.submit(*jobs[0])
         assert await durable(store, store.commit_log.max_offset)
-        assert answers == [True]
+        assert answers == [DURABLE]
 
 
 @pytest.mark.trio

@@ -19,7 +19,7 @@ from aerobee.store.flush.recovery_point import RecoveryPointFile
 from aerobee.store.format.names import ABORT, CHECKPOINT, RECOVERY_POINT
 from aerobee.store.message_store import MessageStore
 from aerobee.store.queues.consume_queues import SLICE
-from aerobee.store.results import PutStatus
+from aerobee.store.results import PutOutcome, PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.logged import Logged, events
 from tests.kit.running_store import TrioClock, durable, put_in_time, running_store, whole_steps
@@ -108,9 +108,9 @@ async def test_everything_put_while_one_sync_runs_shares_the_next_one(tmp_path: 
 async def test_a_message_already_on_disk_is_answered_at_once(tmp_path: Path) -> None:
     async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
         await settle(store)
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         store.when_durable(store.commit_log.flushed, answers.append)
-        assert answers == [True]
+        assert answers == [PutOutcome.DURABLE]
 
 
 @pytest.mark.trio
@@ -122,7 +122,7 @@ async def test_a_disk_that_takes_too_long_gets_the_producer_a_no(
     async with running_store(tmp_path, disk, **THREAD) as store:
         await settle(store)
         gate.close()
-        answers: list[bool] = []
+        answers: list[PutOutcome] = []
         store.when_durable(store.put(draft()).end_offset, answers.append)
         store.dispatch()
         await gate.wait_for_a_sync()
@@ -131,11 +131,11 @@ async def test_a_disk_that_takes_too_long_gets_the_producer_a_no(
         assert answers == []
         mock_clock.jump(0.2)
         await wait_all_tasks_blocked()
-        assert answers == [False]
+        assert answers == [PutOutcome.DISK_LATE]
         assert store.stats.sync_timeouts == 1
         gate.let_go()
         assert await durable(store, store.commit_log.max_offset)
-        assert answers == [False], "told once"
+        assert answers == [PutOutcome.DISK_LATE], "told once"
         assert store.max_offset("T", 0) == 2
 
 
@@ -209,14 +209,14 @@ class Senders:
 
     def __init__(self, store: MessageStore, clock: MockClock, count: int) -> None:
         self.store = store
-        self.answers: list[tuple[int, bool]] = []
+        self.answers: list[tuple[int, PutOutcome]] = []
         self.at_once: list[int] = [0]
         for number in range(count):
             end = store.put(draft()).end_offset
 
-            def answered(on_disk: bool, number: int = number) -> None:
+            def answered(outcome: PutOutcome, number: int = number) -> None:
                 clock.jump(ANSWER_S / STRIDE)
-                self.answers.append((number, on_disk))
+                self.answers.append((number, outcome))
                 self.at_once[-1] += 1
 
             store.when_durable(end, answered)
@@ -242,7 +242,7 @@ async def test_thousands_that_waited_for_one_sync_are_answered_in_turns_with_oth
             nursery.start_soon(senders.watch)
             assert await durable(store, store.commit_log.max_offset)
             nursery.cancel_scope.cancel()
-        assert senders.answers == [(number, True) for number in range(20 * STRIDE)]
+        assert senders.answers == [(number, PutOutcome.DURABLE) for number in range(20 * STRIDE)]
         assert max(senders.at_once) <= 4 * STRIDE, "two turns, as tasks run in any order"
         assert store.stats.log_syncs == before + 1
 
@@ -260,7 +260,7 @@ async def test_a_stop_amid_the_answers_gives_the_others_theirs(
         while not senders.answers:
             await trio.lowlevel.checkpoint()
         assert len(senders.answers) < 20 * STRIDE
-    assert senders.answers == [(number, True) for number in range(20 * STRIDE)]
+    assert senders.answers == [(number, PutOutcome.DURABLE) for number in range(20 * STRIDE)]
 
 
 @pytest.mark.trio
@@ -278,8 +278,8 @@ async def test_a_sync_that_fails_amid_the_answers_takes_back_none(
         late = Senders(store, mock_clock, 20 * STRIDE)
         store.dispatch()
         await until(lambda: len(late.answers) == 20 * STRIDE)
-        assert senders.answers == [(number, True) for number in range(20 * STRIDE)]
-        assert late.answers == [(number, False) for number in range(20 * STRIDE)]
+        assert senders.answers == [(number, PutOutcome.DURABLE) for number in range(20 * STRIDE)]
+        assert late.answers == [(number, PutOutcome.DISK_LATE) for number in range(20 * STRIDE)]
 
 
 @pytest.mark.trio

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store.format.ha import NEVER_COUNTS
-from aerobee.store.replication.transfer import LogSpan, Piece, Standing, Transfer, held_by
+from aerobee.store.replication.transfer import LogPiece, LogSpan, Standing, Transfer, held_by
 
 SEGMENT = 1_000
 LOG = LogSpan(2_000, 5_300, 5_300, SEGMENT, 5_300)
@@ -70,7 +70,7 @@ def test_a_slave_whose_next_bytes_were_deleted_counts_no_more() -> None:
 def test_a_report_of_what_was_not_sent_does_not_count() -> None:
     transfer = started(2_000)
     piece = transfer.piece(LOG, 300)
-    assert piece == Piece(2_000, 300)
+    assert piece == LogPiece(2_000, 300)
     assert not transfer.reported(2_001, LOG)
     transfer.sent(piece)
     assert transfer.reported(2_300, LOG)
@@ -83,7 +83,7 @@ def test_a_report_of_what_was_not_sent_does_not_count() -> None:
 def test_what_is_not_on_disk_yet_waits_where_it_has_to_be() -> None:
     transfer = started(5_200, LogSpan(2_000, 5_200, 5_300, SEGMENT, 5_300))
     assert transfer.piece(LogSpan(2_000, 5_200, 5_300, SEGMENT, 5_300), 500) is None
-    assert transfer.piece(LOG, 500) == Piece(5_200, 100)
+    assert transfer.piece(LOG, 500) == LogPiece(5_200, 100)
 
 
 @given(st.integers(2_000, 5_300), st.integers(1, 1_500))
@@ -116,7 +116,7 @@ def test_a_shadow_gets_everything_and_has_acknowledged_nothing() -> None:
         True,
     )
     piece = transfer.piece(LOG, 100)
-    assert piece == Piece(4_321, 100)
+    assert piece == LogPiece(4_321, 100)
     transfer.sent(piece)
     # Nor does it become a slave again over this connection.
     assert not transfer.reported(4_400, LOG)

@@ -216,19 +216,13 @@ def read_messages(
     Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
     """
     collected: list[ReceivedMessage] = []
-    room = math.inf if max_bytes is None else max_bytes
     while len(collected) < max_messages:
         most = min(PULL_AT_ONCE, max_messages - len(collected))
         following, messages = yield from pulled(routes, queue, offset, most, tag)
-        for message in messages:
-            if before is not None and message.stored_at >= before:
-                return collected
-            room -= len(message.body)
-            if room < 0 and collected:
-                return collected
-            collected.append(message)
-        if following is None or following <= offset:
-            break
+        collected += messages
+        wanted = within(collected, max_bytes, before)
+        if len(wanted) < len(collected) or following is None or following <= offset:
+            return wanted
         offset = following
     return collected
 
@@ -269,14 +263,18 @@ def find_messages(
     return messages
 
 
-def within(messages: Iterable[ReceivedMessage], max_bytes: int | None) -> list[ReceivedMessage]:
-    """The first messages whose bodies have no more bytes together, one in any case."""
-    if max_bytes is None:
-        return list(messages)
+def within(
+    messages: Iterable[ReceivedMessage], max_bytes: int | None, before: datetime | None = None
+) -> list[ReceivedMessage]:
+    """The first messages stored before `before` whose bodies have no more bytes together; the
+    first of them in any case.
+    """
+    room = math.inf if max_bytes is None else max_bytes
     kept: list[ReceivedMessage] = []
     for message in messages:
-        max_bytes -= len(message.body)
-        if max_bytes < 0 and kept:
+        room -= len(message.body)
+        late = before is not None and message.stored_at >= before
+        if late or (room < 0 and kept):
             break
         kept.append(message)
     return kept
