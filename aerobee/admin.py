@@ -154,7 +154,7 @@ class GroupConfig:
     """How many messages each broker gives the members in a second; None: no limit, or whatever it
     is where the group is created, and 0 then removes it."""
     max_bytes_per_s: int | None = None
-    """The same in bytes of records."""
+    """How many bytes of records each broker gives the members in a second."""
     priority_factor: int | None = None
     """How many of a hundred pops read the highest priority of a topic first; None: all of them, or
     whatever it is where the group is created."""

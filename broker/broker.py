@@ -199,7 +199,7 @@ class Broker:
 
     @property
     def namesrv_routes(self) -> list[Route]:
-        """The same of the port of its name server; none without one."""
+        """Header, handler and pool of every request to its name server; none without one."""
         return list(self.audit.routes(self.namesrv.routes))
 
     @property

@@ -91,8 +91,8 @@ class RemotingConfig:
         unit="B",
         own=True,
     )
-    """The same, with access control, for the connections that have not shown one valid signature:
-    they are not part of maxInboundBufferBytes."""
+    """The most that connections may hold so which have not shown one valid signature, with access
+    control: they are not part of maxInboundBufferBytes."""
     first_request_timeout_ms: int = setting(
         "firstRequestTimeout", 30_000, ge=1_000, le=3_600_000, unit="ms", own=True, live=True
     )
@@ -116,7 +116,8 @@ class RemotingConfig:
     max_request_rate_of_user: int = setting(
         "maxRequestRateOfUser", 0, ge=0, le=10_000_000, own=True, live=True
     )
-    """The same of one account or user, over all of its connections, with access control."""
+    """Requests per second of one account or user, over all of its connections, with access control.
+    0: no limit."""
     max_byte_rate_of_address: int = setting(
         "maxByteRateOfAddress", 0, ge=0, le=1_099_511_627_776, own=True, live=True
     )
@@ -125,7 +126,8 @@ class RemotingConfig:
     max_byte_rate_of_user: int = setting(
         "maxByteRateOfUser", 0, ge=0, le=1_099_511_627_776, own=True, live=True
     )
-    """The same of one account or user, over all of its connections, with access control."""
+    """Bytes of messages per second that one account or user sends over all of its connections, with
+    access control. 0: no limit."""
 
     # As a client of name servers
     connect_timeout_ms: int = setting("connectTimeoutMillis", 3_000, ge=1, le=600_000, unit="ms")

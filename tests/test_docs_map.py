@@ -20,6 +20,13 @@ def test_the_map_leads_to_every_page_and_every_folder() -> None:
     assert "(docs/README.md)" in (ROOT / "README.md").read_text("utf-8")
 
 
+def test_the_place_of_each_change_is_there() -> None:
+    text = (DOCS / "CONTRIBUTING.md").read_text("utf-8").partition("## Where a change belongs")[2]
+    places = re.findall(r"`(\w+/[\w./]+)`", text.partition("\n## ")[0])
+    assert len(places) > 20
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/sdk/start.md"])
 def test_an_example_that_leaves_its_loop_finishes_the_message_first(page: str) -> None:
     """Otherwise nothing is committed, and the lag grows by each run."""

@@ -135,7 +135,7 @@ TABLES = ("topics", "groups")
 
 
 def whole(connection: Connection) -> Connection:
-    """The same cluster without a namespace: a file is about all of it."""
+    """A connection to the cluster without a namespace: a file is about all of it."""
     return replace(connection, profile={**connection.profile, "namespace": ""})
 
 

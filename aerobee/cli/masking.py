@@ -58,7 +58,7 @@ class Masking:
         }
 
     def tree(self, value: Any) -> Any:
-        """The same of a JSON document."""
+        """A JSON document with the values of secrets masked."""
         if isinstance(value, dict):
             return {
                 key: MASK if item and sounds_secret(str(key)) else self.tree(item)

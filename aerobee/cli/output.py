@@ -230,7 +230,7 @@ def write_json(value: Any) -> None:
 
 
 def json_text(document: str) -> str:
-    """The same JSON without characters that a terminal would obey, or that change how it reads."""
+    """JSON without characters that a terminal would obey, or that change how it reads."""
     return OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
 
 

@@ -37,7 +37,7 @@ class Access(NamedTuple):
     namespace: str | None = None
 
     def client_options(self) -> ClientOptions:
-        """The same as options of a client; reads the file. Raises: ConfigurationError."""
+        """These settings as options of a client; reads the file. Raises: ConfigurationError."""
         options: ClientOptions = {}
         if self.credentials_file is not None:
             options["credentials"] = account_in(self.credentials_file)

@@ -111,7 +111,7 @@ class PlainAuthority(Authority):
         return Answer(int(ResponseCode.SYSTEM_ERROR), remark=EXCEPTION + remark)
 
     def not_authenticated(self, access_key: str) -> str:
-        """The same text for an unknown account and a wrong key."""
+        """The text for an unknown account, which is that for a wrong key."""
         if not access_key:
             return NO_KEY
         return WRONG_SIGNATURE + access_key[:SHOWN_CHARACTERS]

@@ -25,7 +25,7 @@ SESSIONS_OF_NAME_MAX: Final = 16
 GUESSES: Final = 5
 """Wrong secrets from one address that are answered at once, and again as many in each minute."""
 GUESSES_OF_NAME: Final = 20
-"""The same for one name, from any address: fewer would let others lock its owner out."""
+"""Wrong secrets for one name, from any address: fewer would let others lock its owner out."""
 MINUTE_S: Final = 60
 NO_SECRET: Final = b"\0" * 32
 

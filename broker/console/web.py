@@ -371,7 +371,7 @@ def json_of(body: bytes) -> dict[str, Any]:
 def answered(
     handle: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The same with failures as answers."""
+    """A handler whose failures are answers."""
 
     async def answer(request: Request) -> Response:
         try:

@@ -154,7 +154,7 @@ class ConsumersFeature(Feature):
         self.copy_ended()
 
     def copy_ended(self) -> None:
-        """The same: an offset of the old master may be beyond what came from it."""
+        """Clamp each offset to its queue: one of the old master may be beyond what came from it."""
         for cut in self.tables.offsets.clamp(self._core.store.max_offset):
             log.warning("consumer_offset.clamped", **cut._asdict())
 

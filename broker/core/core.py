@@ -85,7 +85,7 @@ class Core:
         self.address = with_port(config.broker.broker_ip1, port)
         """The published address of this broker, in routes and as the store host of records."""
         self.store_host = packed_host(_resolved(config.broker.broker_ip1, port))
-        """The same address as records store it: packed, with the port as i32."""
+        """The published address as records store it: packed, with the port as i32."""
 
     def settings_changed(self) -> Iterator[None]:
         """Derive values again from settings that changed while the broker runs."""

@@ -51,7 +51,7 @@ class LagReader:
         return lags
 
     async def read_messages(self) -> list[GroupLag]:
-        """The same without a read of the disk: ages are known only where the last scrape was."""
+        """As `read`, without the disk: ages are known only where the last scrape was."""
         return await self._read(StoreTimes(self._times, NEVER))
 
     async def _read(self, scrape: StoreTimes) -> list[GroupLag]:

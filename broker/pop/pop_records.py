@@ -51,7 +51,7 @@ def retry_topic_v1(topic: str, group: str) -> str:
 
 
 def retry_topic_v2(topic: str, group: str) -> str:
-    """The same with `enableRetryTopicV2`."""
+    """The topic of such messages with `enableRetryTopicV2`."""
     return f"{RETRY_PREFIX}{group}+{topic}"
 
 

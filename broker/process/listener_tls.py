@@ -35,7 +35,7 @@ WATCH_S: Final = 0.5
 SETTLE_S: Final = 1.0
 """How long files that cannot work may stay so before it is reported: they may be half written."""
 PAIR_S: Final = 10.0
-"""The same where only the certificate or only the key is new: the other is still to come."""
+"""How long a new certificate waits for its key, or a key for its certificate, before that."""
 DAY_S: Final = 86_400
 SOON_DAYS: Final = 14
 """A certificate that ends within this time is reported."""
@@ -62,7 +62,7 @@ class ListenerTls:
         """The context by which HTTP is encrypted. It asks clients for no certificate."""
         self._used: Contents = ()
         self._refused: Contents = ()
-        """Of these it was reported that they cannot work."""
+        """The files of which it was reported that they cannot work."""
         self._seen: Contents = ()
         self._seen_at = 0.0
         """Since when the files are as they were seen last."""

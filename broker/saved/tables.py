@@ -27,7 +27,7 @@ class ChangingTable(ChangeCounter, Table, Protocol):
 
 
 class LargeChangingTable(ChangeCounter, LargeTable, Protocol):
-    """The same, encoded in pieces."""
+    """A table that changes so often, and is encoded in pieces."""
 
 
 class Tables:

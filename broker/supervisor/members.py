@@ -67,13 +67,13 @@ class Member:
         self.state = State.ENDED
         self.starts = 0
         self.exit_code: int | None = None
-        """Of its last run, negative for a signal; None before the first end."""
+        """The exit code of its last run, negative for a signal; None before the first end."""
         self.served = False
         """Whether any run of it became ready."""
         self.pause_s = FIRST_PAUSE_S
         self.process: trio.Process | None = None
         self.time = trio.CancelScope()
-        """Of its run; it has a deadline once its stop has begun."""
+        """The time of its run, with a deadline once its stop has begun."""
         self.ready_at = 0.0
         self.silent_looks = 0
         """How many looks of the watch there were since its last sign of life."""

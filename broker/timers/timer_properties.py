@@ -175,7 +175,7 @@ class TimerProperties(NamedTuple):
 
     @classmethod
     def _of_any(cls, properties: bytes) -> TimerProperties | None:
-        """The same for properties in any order, as the Java broker writes them."""
+        """Read properties in any order, as the Java broker writes them."""
         out = value_of(properties, _OUT_BYTES)
         topic = value_of(properties, _TOPIC_BYTES)
         queue = value_of(properties, _QUEUE_BYTES)

@@ -21,7 +21,7 @@ QUEUE_TYPE: Final = "queue.type"
 CLEANUP_POLICY: Final = "cleanup.policy"
 RESERVE_TIME: Final = "reserve.time"
 LIMIT_MAX: Final = 1 << 40
-"""Of either."""
+"""The largest limit of messages, or of bytes, per second."""
 ALWAYS: Final = 100
 NUMBER: Final = re.compile("[0-9]{1,13}")
 SIGNED: Final = re.compile("[+-]?[0-9]{1,18}", re.ASCII)

@@ -23,11 +23,11 @@ class Http2Limits:
     stream_window_bytes: int = 1_048_576
     """Bytes of one request that are received and not taken; the peer is told."""
     connection_window_bytes: int = 8_388_608
-    """The same of all requests."""
+    """Bytes of all requests that are received and not taken."""
     stream_out_bytes: int = 262_144
     """Bytes of one answer that wait for the peer's windows; then there is no room for more."""
     connection_out_bytes: int = 4_194_304
-    """The same of all answers."""
+    """Bytes of all answers that wait for the peer's windows."""
     resets_per_s: int = 1_000
     """Streams that the peer begins and resets, or that are reset for its faults."""
     pings_per_s: int = 10_000

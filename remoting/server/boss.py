@@ -116,8 +116,7 @@ class ConnectionLimits:
         return None
 
     def lowered(self, sock: socket.socket) -> socket.socket:
-        """The same connection on the number of the one that it displaced: those in reserve stay
-        free.
+        """Give a connection the number of the one that it displaced: those in reserve stay free.
 
         Raises: OSError when the number is taken already.
         """

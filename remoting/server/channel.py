@@ -113,7 +113,7 @@ class Channel:
         context = new.context
         self.sock = new.sock
         self.tls: TlsSocket | None = None
-        """The same, once a TLS handshake is done."""
+        """The stage that encrypts, which is `sock` once a TLS handshake is done."""
         self.context = context
         self.serving = serving
         self.id = context.shared.next_number()

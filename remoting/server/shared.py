@@ -36,7 +36,7 @@ class Limits(NamedTuple):
     inbound_bytes: int = 128 << 20
     """The most that all connections together may keep of incomplete frames."""
     unauthenticated_bytes: int = 64 << 20
-    """The same for those without an account, where requests need one."""
+    """The most that those without an account may keep of them, where requests need one."""
     outbound_bytes: int = 256 << 20
     """Unsent bytes of all connections beyond which each is limited to its share."""
     least_per_s: int = 0
@@ -98,7 +98,7 @@ class SharedState:
         self.postponed: list[Callable[[float], None]] = []
         """Called by `Reactor.resume`, with the time of the loop's clock."""
         self.postponed_to_sweep: list[Callable[[float], None]] = []
-        """The same, called by the sweep of each second."""
+        """Called by the sweep of each second, with the time of the loop's clock."""
         self.inbound = InboundBudget(limits.inbound_bytes)
         self.unauthenticated: InboundBudget | None = None
         """Of connections that have not shown an account; None: requests need none."""

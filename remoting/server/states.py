@@ -85,9 +85,9 @@ class Event(IntEnum):
     FRAMES_LEFT = 5
     """The turn has ended before the frames have."""
     BYTES_LEFT = 6
-    """The same, of bytes that are not split into frames yet."""
+    """The turn has ended before all bytes were split into frames."""
     STAGE_LEFT = 7
-    """The same, of bytes in the stage below."""
+    """The turn has ended before the bytes in the stage below were taken."""
     SENT = 8
     """The kernel has taken everything."""
     UNSENT = 9

@@ -82,7 +82,7 @@ def load(config: TlsConfig) -> TlsContext:
 
 
 def unusable(config: TlsConfig, error: OSError) -> CertificateUnusable:
-    """The same error, naming the setting of its file."""
+    """An error of a file that names the setting of this file."""
     file = error.filename or config.tls_server_cert_path
     return CertificateUnusable(f"tlsServerCertPath: {file}: {error.strerror or error}")
 

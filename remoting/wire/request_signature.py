@@ -101,7 +101,7 @@ def is_for(code: int, fields: Mapping[str, str], body: bytes | memoryview) -> bo
 def is_signed_in_steps(
     secret: bytes, fields: Mapping[str, str], body: bytes | memoryview, code: int
 ) -> Generator[None, None, bool]:
-    """The same of a long body, of which each step reads `STEP_BYTES`."""
+    """Whether a request with a long body is signed; each step reads `STEP_BYTES` of it."""
     mac = hmac.new(secret, content_of(fields), "sha1")
     for begin in range(0, len(body), STEP_BYTES):
         mac.update(memoryview(body)[begin : begin + STEP_BYTES])

@@ -31,7 +31,7 @@ INVISIBLE_MIN_S, INVISIBLE_MAX_S = 1.0, 86_400.0
 CACHED_MESSAGES_MAX = 1000
 """The most messages of a queue that are pulled and not yet delivered."""
 CACHED_BYTES_MAX = 100 << 20
-"""The same limit in bytes, for all queues of a consumer together."""
+"""The most bytes that are pulled and not yet delivered, of all queues of a consumer together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class PushConfig(ConsumerConfig):
     max_cached_messages: int = 1000
     """The most messages pulled ahead of the handlers, for each queue."""
     max_cached_bytes: int = 100 << 20
-    """The same limit in bytes, for all queues together."""
+    """The most bytes pulled ahead of the handlers, of all queues together."""
     max_span: int = 2000
     """The most offsets between the oldest unfinished message and the next pull."""
     drain_timeout: float = 30.0

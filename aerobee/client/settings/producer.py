@@ -54,7 +54,7 @@ class ProducerConfig:
     outbox_messages: int = 10_000
     """The most messages in the outbox of `send_soon`; then it waits for results."""
     outbox_bytes: int = 32 << 20
-    """The same limit in bytes; a longer message is accepted while the outbox is empty."""
+    """The most bytes in the outbox; a longer message is accepted while it is empty."""
     trace: bool = False
     """Whether RocketMQ's message trace is written, in the background; overload may lose some."""
     trace_topic: str = TRACE_TOPIC

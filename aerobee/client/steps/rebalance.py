@@ -166,7 +166,7 @@ def members_of(holder: Holder, route: TopicRoute) -> Steps[Sequence[str]]:
 
 
 def in_namespace(allocate: Allocator, namespace: str | None) -> Allocator:
-    """The same strategy; where it hashes queues, by their names on the wire, as Java's clients."""
+    """A strategy that hashes queues by their names on the wire, as Java's clients do."""
     if namespace is None:
         return allocate
     if isinstance(allocate, Nearby):

@@ -220,7 +220,8 @@ class BrokerOptions:
     pop_from_retry_probability_for_priority_percent: int = setting(
         "popFromRetryProbabilityForPriority", 0, ge=0, le=100, unit="%", live=True
     )
-    """The same for a pop that reads the highest priority of a topic first."""
+    """How often a pop that reads the highest priority of a topic first reads the retry topic before
+    that."""
     priority_order_asc: bool = setting("priorityOrderAsc", True, live=True)
     """Whether 0 is the lowest priority; otherwise it is the highest."""
     enable_retry_topic_v2: bool = setting("enableRetryTopicV2", False)

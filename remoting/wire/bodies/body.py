@@ -24,8 +24,7 @@ SIGNS_MAX: Final = 100_000
 """Colons, commas and brackets of a request, a bound on the number of its values: some 10 ms."""
 RELAXED_BYTES_MAX: Final = 256 << 10
 RELAXED_SIGNS_MAX: Final = 20_000
-"""The same for a document that needs the relaxed reader, which takes about a microsecond for
-each."""
+"""Signs of a document that needs the relaxed reader, which takes about a microsecond for each."""
 SIGNS: Final = "brackets, commas and colons"
 NOT_SIGNS: Final = bytes(set(range(256)) - set(b"{[,:"))
 
@@ -53,8 +52,7 @@ class Body:
         most_bytes: int = REQUEST_BYTES_MAX,
         most_signs: int = SIGNS_MAX,
     ) -> Self:
-        """The same for a body of an untrusted peer: one that would take long is refused. Raises:
-        BodyError.
+        """The body of an untrusted peer: one that would take long is refused. Raises: BodyError.
 
         The bounds are those of bodies of this kind.
         """
@@ -106,7 +104,7 @@ def decoder(cls: type) -> Callable[[Any], Any]:
 
 
 def without_nulls(value: Any) -> Any:
-    """The same document without members that are null."""
+    """A document without its members that are null."""
     if isinstance(value, dict):
         return {name: without_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):

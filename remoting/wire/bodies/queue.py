@@ -209,7 +209,7 @@ def offset_row_for_cpp(queue: MessageQueue, offset: int) -> bytes:
 
 
 def offset_table_for_cpp(rows: Iterable[bytes]) -> bytes:
-    """The same in the only form that the C++ client reads (ResetOffsetBodyForC)."""
+    """A table of offsets in the only form that the C++ client reads (ResetOffsetBodyForC)."""
     return b'{"offsetTable":[' + b",".join(rows) + b"]}"
 
 
