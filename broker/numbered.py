@@ -16,9 +16,9 @@ import trio
 
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.config.settings.auth import credentials_of
-from aerobee.broker.failover.controller_identity import Member, identify
-from aerobee.broker.failover.controller_links import ControllerLinks
 from aerobee.broker.failover.decider import DeciderMisused, DeciderSilent
+from aerobee.broker.failover.deciders.controller_identity import Member, identify
+from aerobee.broker.failover.deciders.controller_links import ControllerLinks
 from aerobee.broker.failover.feature import controllers_of
 from aerobee.broker.namesrv.name_server_link import connected, signed_by
 from aerobee.broker.process.outgoing_tls import outgoing_link

@@ -28,7 +28,10 @@ RUN_BY: Final = {
     "test_the_command_that_is_printed_for_a_file_open_to_others_helps",
     ("broker/saved/json_file.py", "chmod"): "tests/broker/users/test_user_processor.py::"
     "test_a_file_that_others_can_read_refuses_the_start",
-    ("broker/failover/controller_identity.py", "mv"): "tests/faults/test_failover_start.py::"
+    (
+        "broker/failover/deciders/controller_identity.py",
+        "mv",
+    ): "tests/faults/test_failover_start.py::"
     "test_a_directory_of_a_controller_is_refused_with_etcd_and_moves_with_the_printed_command",
     ("broker/start_checks.py", "chown"): "tests/broker/test___main__.py::"
     "test_a_directory_of_somebody_else_is_refused_with_the_command_that_helps",

@@ -15,7 +15,7 @@ import trio
 
 from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.failover.decider import DeciderSilent
-from aerobee.broker.failover.member import LeadOver
+from aerobee.broker.failover.known_record import LeadOver
 from aerobee.broker.failover.record import RecordIllegal
 from aerobee.broker.replication.master_calls import NoAnswer, asked
 from aerobee.broker.replication.other_masters import status_of

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from aerobee.broker.config.settings.failover import endpoint, member_ids
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.failover.commands import GroupCommands, MakesWay
-from aerobee.broker.failover.controller import Controller, LogFigures
-from aerobee.broker.failover.controller_identity import Member as ControlledMember
-from aerobee.broker.failover.controller_identity import refuse_other_decider
-from aerobee.broker.failover.controller_links import ControllerLinks
-from aerobee.broker.failover.etcd import PART, Etcd
-from aerobee.broker.failover.etcd_calls import Keys
+from aerobee.broker.failover.deciders.controller import Controller, LogFigures
+from aerobee.broker.failover.deciders.controller_identity import Member as ControlledMember
+from aerobee.broker.failover.deciders.controller_identity import refuse_other_decider
+from aerobee.broker.failover.deciders.controller_links import ControllerLinks
+from aerobee.broker.failover.deciders.etcd import PART, Etcd
+from aerobee.broker.failover.deciders.etcd_calls import Keys
 from aerobee.broker.failover.member import MEND, Member
 from aerobee.broker.process.host import other_name_servers
 from aerobee.broker.replication.master_calls import MasterAddress
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
     from aerobee.broker.failover.decider import Decider
-    from aerobee.broker.failover.member import Names
+    from aerobee.broker.failover.reign import Names
     from aerobee.broker.replication.feature import ReplicationFeature
     from aerobee.broker.replication.master_calls import Connect
     from aerobee.remoting.wire.headers.controller import NotifyBrokerRoleChanged
@@ -154,9 +154,9 @@ class FailoverFeature(Feature):
             sync_set=list(record.sync_set),
             set_epoch=record.set_epoch,
             unclean_epoch=record.unclean_epoch,
-            held=self.member.sight is not None and self.member.sight.held,
+            held=self.member.known.sight is not None and self.member.known.sight.held,
             member=self.member.id,
-            problem=self.member.problem,
+            problem=self.member.known.problem,
             damage=self.member.damage,
             unfit=self.member.unfit or self.member.no_room,
             read_to=self.reading.position,
@@ -165,13 +165,13 @@ class FailoverFeature(Feature):
 
     def trouble(self) -> str | None:
         """The trouble of the group, as far as this member knows; None: nothing is wrong."""
-        member, record = self.member, self.member.record
+        member, known, record = self.member, self.member.known, self.member.record
         if member.damage:
             return f"its log is damaged: {member.damage}; {MEND}"
-        if member.problem:
+        if known.problem:
             decider = self._core.config.failover.decider
-            return f"{decider} does not answer, so nobody can become the master: {member.problem}"
-        if member.sight is not None and not member.sight.held:
+            return f"{decider} does not answer, so nobody can become the master: {known.problem}"
+        if known.sight is not None and not known.sight.held:
             return f"nobody is the master of the group: {member.waits_because}"
         if record is not None and record.unclean_epoch:
             return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.broker.failover.controller_identity import NAME
+from aerobee.broker.failover.deciders.controller_identity import NAME
 from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from tests.kit.etcd import EtcdNode
 from tests.kit.failover_group import NAME as GROUP

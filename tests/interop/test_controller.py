@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from aerobee.broker.failover.controller import Controller, LogFigures
-from aerobee.broker.failover.controller_identity import (
+from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
+from aerobee.broker.failover.deciders.controller import Controller, LogFigures
+from aerobee.broker.failover.deciders.controller_identity import (
     NAME,
     TEMP_NAME,
     Identities,
@@ -19,8 +20,7 @@ from aerobee.broker.failover.controller_identity import (
     Member,
     identify,
 )
-from aerobee.broker.failover.controller_links import ControllerLinks
-from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
+from aerobee.broker.failover.deciders.controller_links import ControllerLinks
 from aerobee.broker.failover.record import Record, elected, first_record, given_back, with_set
 from aerobee.broker.namesrv.name_server_link import connected
 from aerobee.remoting.client.link import PLAIN

@@ -30,7 +30,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
     Kind.IO: {
         "console": ("inside",),
         "console.pages": ("rendering",),
-        "failover": ("etcd_http",),
+        "failover.deciders": ("etcd_http",),
         "http": ("app", "listener"),
         "metrics": ("metrics",),
         "pools": (
@@ -66,14 +66,8 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "dedupe": ("dedupe",),
         "delay": ("schedule",),
-        "failover": (
-            "controller",
-            "controller_identity",
-            "controller_links",
-            "etcd",
-            "leadership",
-            "member",
-        ),
+        "failover": ("known_record", "leadership", "member", "reign"),
+        "failover.deciders": ("controller", "controller_identity", "controller_links", "etcd"),
         "grpc": ("asked_clients", "door"),
         "life": ("server",),
         "live_settings": ("live_settings",),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.failover.decider import Sight
-from aerobee.broker.failover.etcd_calls import (
+from aerobee.broker.failover.deciders.etcd_calls import (
     AnswerIllegal,
     Keys,
     failure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.failover.controller_calls import (
+from aerobee.broker.failover.deciders.controller_calls import (
     NO_GROUP,
     GroupState,
     elects_unclean,

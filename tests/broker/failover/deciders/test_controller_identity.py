@@ -10,7 +10,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.failover.controller_identity import (
+from aerobee.broker.failover.decider import DeciderMisused
+from aerobee.broker.failover.deciders.controller_identity import (
     NAME,
     TEMP_NAME,
     Identities,
@@ -21,7 +22,6 @@ from aerobee.broker.failover.controller_identity import (
     identify,
     refuse_other_decider,
 )
-from aerobee.broker.failover.decider import DeciderMisused
 from aerobee.remoting.wire.command import Command
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk

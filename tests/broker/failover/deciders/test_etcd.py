@@ -13,8 +13,8 @@ import trio
 
 from aerobee.broker.config.settings.failover import endpoint
 from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
-from aerobee.broker.failover.etcd import Etcd
-from aerobee.broker.failover.etcd_calls import Keys
+from aerobee.broker.failover.deciders.etcd import Etcd
+from aerobee.broker.failover.deciders.etcd_calls import Keys
 from aerobee.broker.failover.record import (
     Record,
     RecordIllegal,

@@ -21,7 +21,8 @@ import msgspec
 import structlog
 import trio
 
-from aerobee.broker.failover.controller_calls import (
+from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
+from aerobee.broker.failover.deciders.controller_calls import (
     REFUSALS,
     GroupState,
     alive_of,
@@ -33,7 +34,6 @@ from aerobee.broker.failover.controller_calls import (
     set_body,
     with_changed_set,
 )
-from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
 from aerobee.broker.replication.master_calls import NoAnswer, answered, asked
 from aerobee.remoting.errors import HeaderError
 from aerobee.remoting.wire.codes import ResponseCode
@@ -42,8 +42,8 @@ from aerobee.remoting.wire.headers import admin, controller, namesrv
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.broker.failover.controller_identity import Member
-    from aerobee.broker.failover.controller_links import ControllerLinks
+    from aerobee.broker.failover.deciders.controller_identity import Member
+    from aerobee.broker.failover.deciders.controller_links import ControllerLinks
     from aerobee.broker.failover.record import Record
     from aerobee.broker.replication.master_calls import Connect
     from aerobee.remoting.wire.command import Command

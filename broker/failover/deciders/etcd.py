@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 
 from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
-from aerobee.broker.failover.etcd_calls import (
+from aerobee.broker.failover.deciders.etcd_calls import (
     AUTHENTICATE,
     GRANT,
     KEEP_ALIVE,
@@ -34,7 +34,12 @@ from aerobee.broker.failover.etcd_calls import (
     renewed,
     renewing,
 )
-from aerobee.broker.failover.etcd_http import ANSWER_BYTES_MAX, AnswerBroken, Exchange, connection
+from aerobee.broker.failover.deciders.etcd_http import (
+    ANSWER_BYTES_MAX,
+    AnswerBroken,
+    Exchange,
+    connection,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,0 +1,1 @@
+"""The deciders: etcd, and RocketMQ's controller, each behind the four calls."""
