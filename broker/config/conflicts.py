@@ -150,6 +150,13 @@ ORDERS = (
         only_given=True,
     ),
     Order(
+        "haSendHeartbeatInterval",
+        lambda c: c.replication.ha_send_heartbeat_interval_ms,
+        "haHousekeepingInterval",
+        lambda c: c.replication.ha_housekeeping_interval_ms,
+        "a slave that reports so rarely is left in between; lower the first",
+    ),
+    Order(
         "timerRollWindowSlot",
         lambda c: c.store.timer_roll_window_slot * c.store.timer_precision_ms,
         "two thirds of fileReservedTime",
@@ -208,6 +215,15 @@ def oddities(names: Collection[str], config: BrokerConfig) -> Iterator[tuple[str
     yield from disk_limits(config)
     yield from late_deliveries(config)
     yield from silences(config)
+    for name, is_set in (
+        ("forceOldMaster", config.replication.force_old_master),
+        ("forceEmptyMaster", config.replication.force_empty_master),
+    ):
+        if is_set:
+            yield (
+                name,
+                "it is for one start: remove it again, or a later start asks no other member",
+            )
     store = config.store
     if store.max_index_num > ENTRIES_PER_SLOT_MAX * store.max_hash_slot_num:
         yield (

@@ -132,6 +132,13 @@ def load(*overrides: str, file: Path | None = None) -> BrokerConfig:
         (["channelExpiredTimeout=20s"], "channelExpiredTimeout", "every 30 s"),
         (["serverChannelMaxIdleTimeSeconds=30"], "serverChannelMaxIdleTimeSeconds", "every 30 s"),
         (["embeddedNamesrv=false"], "embeddedNamesrv", "namesrvAddr"),
+        (
+            ["haSendHeartbeatInterval=30s", "haHousekeepingInterval=20s"],
+            "haSendHeartbeatInterval",
+            "haHousekeepingInterval, 20000",
+        ),
+        (["forceOldMaster=true"], "forceOldMaster", "for one start"),
+        (["forceEmptyMaster=true"], "forceEmptyMaster", "for one start"),
     ],
 )
 def test_what_is_surely_not_meant_is_taken_with_a_warning(
