@@ -8,23 +8,26 @@ refers to copies or units that a power cut took. Source: semantics §9.4 (TimerM
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import trio
 
+from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_delivery import TimerDelivery, TimerPuts
 from aerobee.broker.timers.timer_enqueue import TimerEnqueue
+from aerobee.broker.timers.timer_properties import TimerProperties
 from aerobee.store.errors import SyncFailed
 from aerobee.store.flags import Flag
-from aerobee.store.format.record import read
+from aerobee.store.format.record import read, records
 from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.format.timer import WHEEL_SLOTS
-from aerobee.store.timers.timer_store import TimerStore
+from aerobee.store.timers.timer_store import STEP_UNITS, TimerStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.timers.timers_done import TimersDone
@@ -96,6 +99,7 @@ class Timers:
             queue=queue,
             now_ms=self._clock.now_ms(),
             queue_offset_of=self._queue_offset_of,
+            slots_of=self._slots_of,
         )
         self.settings_changed()
 
@@ -103,6 +107,13 @@ class Timers:
         view = self._store.read(physical_offset)
         record = None if view is None else read(view)
         return -1 if record is None or record.topic != WHEEL_TOPIC else record.queue_offset
+
+    def _slots_of(self, queue_offset: int) -> Iterator[int]:
+        result = self._store.get(WHEEL_TOPIC, 0, queue_offset, STEP_UNITS, max_count=STEP_UNITS)
+        with suppress(*CONTENT_ERRORS):
+            for record in records(result.views):
+                if (timed := TimerProperties.of(record.properties)) is not None:
+                    yield timed.out_ms
 
     def settings_changed(self) -> None:
         """How far ahead a slot may be depends on fileReservedTime."""

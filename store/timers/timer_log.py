@@ -149,6 +149,13 @@ class TimerLog:
                 yield position, unit
                 position += UNIT_BYTES
 
+    def newest(self, most: int) -> Iterator[TimerUnit]:
+        """The last units of the last file. Raises: NotInMemory, OSError."""
+        start = self.end - self.end % self.queue.file_size
+        for position in range(max(start, self.end - most * UNIT_BYTES), self.end, UNIT_BYTES):
+            if (unit := self.unit(position)) is not None:
+                yield unit
+
     def last_unit(self) -> TimerUnit | None:
         """The newest one; None when there is none. Raises: NotInMemory, OSError."""
         position = self.end - UNIT_BYTES

@@ -38,7 +38,7 @@ from aerobee.store.timers.timer_log import TimerLog, UnitsToWrite
 from aerobee.store.timers.timer_wheel import TimerWheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk
@@ -49,7 +49,16 @@ if TYPE_CHECKING:
 PRECISION_MAX_MS = 1_000
 """The longest step of a wheel, as `timerPrecisionMs` allows it."""
 
+STEP_UNITS = 64
+"""Units that are enough to tell the step of the wheel that they were in."""
+
 log = structlog.get_logger(__name__)
+
+
+def _step_of(times: Iterable[int]) -> int:
+    """The longest step that gives each of these times a slot."""
+    common = gcd(*times)
+    return next(step for step in range(PRECISION_MAX_MS, 0, -1) if not common % step)
 
 
 class Save(NamedTuple):
@@ -78,7 +87,9 @@ class TimerStore:
     ) -> None:
         self._disk = disk
         self.precision_ms = precision_ms
-        """Step of the wheel. Waiting timers keep the one they were stored with."""
+        """Step of the wheel. Waiting timers keep the one they were stored with, in the wheel or
+        not: with a shorter one they would be early.
+        """
         self.window_ms = precision_ms * slots // 2
         """How far ahead a slot may be, at most half a turn: later timers are rolled."""
         wheel = root / names.TIMER_WHEEL
@@ -312,10 +323,12 @@ class TimerStore:
         queue: range,
         now_ms: int,
         queue_offset_of: Callable[[int], int],
+        slots_of: Callable[[int], Iterable[int]],
     ) -> None:
         """Load the state from disk. `queue` are the offsets of the wheel topic.
 
-        `queue_offset_of` returns the queue offset of a record of the commit log, −1 without one.
+        `queue_offset_of` returns the queue offset of a record of the commit log, −1 without one;
+        `slots_of` the times of slots that messages of the wheel topic ask for, from one on.
         Raises: StoreRefused with file and remedy in the text, OSError.
         """
         try:
@@ -329,6 +342,9 @@ class TimerStore:
             self.latest_ms = max(self.latest_ms, time_ms)
             self.waiting += slot.timers
         self._saved_offset = self.queue_offset
+        if not self.waiting and (unread := list(slots_of(self.queue_offset))):
+            before = [unit.due_ms for unit in self.log.newest(STEP_UNITS)]
+            self._keep_precision(_step_of([*unread, *before]))
         if self.waiting:
             log.info("timer.loaded", timers=self.waiting, queue_offset=self.queue_offset)
 
@@ -447,7 +463,7 @@ class TimerStore:
         turn_ms = self.wheel.slots * self.precision_ms
         if not common % self.precision_ms and latest_ms < begin_ms + turn_ms:
             return self.precision_ms
-        return next(step for step in range(PRECISION_MAX_MS, 0, -1) if not common % step)
+        return _step_of([common])
 
     def _rebuild(self, begin_ms: int, now_ms: int) -> None:
         """Rebuild the wheel from the timer log."""

@@ -15,6 +15,7 @@ from tests.kit.history import TransactionHistory
 from tests.kit.promises import SEPARATOR, Commits, Pops, Waits, uid_of
 from tests.kit.raw_client import properties_text, pull_fields, records, send_fields
 from tests.kit.reading import committed_offsets, max_offset
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     import random
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 PULL_MESSAGE, UPDATE_CONSUMER_OFFSET, SEND_MESSAGE_V2 = 11, 15, 310
 HEART_BEAT, CONSUMER_SEND_MSG_BACK, END_TRANSACTION, CHECK_TRANSACTION_STATE = 34, 36, 37, 39
 POP_MESSAGE, ACK_MESSAGE = 200_050, 200_051
-SUCCESS, POLLING_TIMEOUT = 0, 210
+SUCCESS, SERVICE_NOT_AVAILABLE, POLLING_TIMEOUT = 0, 14, 210
 HALF_FLAG, UNKNOWN, COMMIT, ROLLBACK = 4, 0, 8, 12
 
 BROKER_NAME = "features"
@@ -38,6 +39,8 @@ LEVELS_MS = (1_000, 2_000)
 TIMER_MS = (500, 2_000)
 INVISIBLE_MS = (1_000, 1_500)
 AT_ONCE = 8
+SEGMENT_WITHIN_S = 30.0
+"""The next segment of the log is made so soon, even on a busy machine."""
 SAVING_S = 2.0
 """What is to be saved is saved so much later at most, even on a busy machine."""
 
@@ -79,8 +82,16 @@ class Client:
 def call(
     connection: RawConnection, code: int, fields: Mapping[str, object], body: bytes = b""
 ) -> RawAnswer:
-    """What must be granted."""
+    """What must be granted, if not at once: a segment may be late, and then nothing was stored."""
     answer = connection.call(code, fields, body)
+    if answer.code == SERVICE_NOT_AVAILABLE:
+
+        def is_taken() -> bool:
+            nonlocal answer
+            answer = connection.call(code, fields, body)
+            return answer.code != SERVICE_NOT_AVAILABLE
+
+        eventually(is_taken, within_s=SEGMENT_WITHIN_S, what=f"{code} is served: {answer.remark}")
     assert answer.code == SUCCESS, f"{code} with {fields}: {answer.code} {answer.remark}"
     return answer
 

@@ -245,6 +245,21 @@ async def test_timers_that_wait_outlive_a_clean_stop(tmp_path: Path, mock_clock:
 
 
 @pytest.mark.trio
+async def test_a_timer_that_a_kill_left_outside_the_wheel_keeps_its_precision(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path, timer_precision_ms=1_000) as bench:
+        await bench.timers.close()
+        await bench.send(b"t", TIMER_DELIVER_MS=START_MS + 1_800)
+    clock = ShiftedClock(START_MS + 1_600)
+    async with open_bench(tmp_path, clock=clock, timer_precision_ms=500) as bench:
+        await bench.pass_s(mock_clock, 3, step_s=0.1)
+        assert bench.when()[b"t"] >= 1_800
+    async with open_bench(tmp_path, clock=clock, timer_precision_ms=500) as bench:
+        assert bench.timers.timers.precision_ms == 500, "no timer waits any more"
+
+
+@pytest.mark.trio
 async def test_what_is_due_while_the_broker_is_down_comes_at_the_start(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:

@@ -30,6 +30,10 @@ FILE_BYTES = 1_000
 """18 units, then a blank of 64 bytes."""
 
 
+def _no_slots(_queue_offset: int) -> tuple[int, ...]:
+    return ()
+
+
 def open_timers(
     root: Path,
     disk: Disk | None = None,
@@ -49,7 +53,7 @@ def open_timers(
         read_file=ColdReads(disk, StoreStats(), ManualClock()).log,
         slots=slots,
     )
-    given = {"clean": True, "queue": range(10_000), "now_ms": NOW_MS + 777}
+    given = {"clean": True, "queue": range(10_000), "now_ms": NOW_MS + 777, "slots_of": _no_slots}
     timers.load(**{**given, "queue_offset_of": lambda place: place // 100, **how})  # type: ignore[arg-type]  # as given
     return timers
 
