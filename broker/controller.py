@@ -77,6 +77,8 @@ class BrokerController(Server):
             clock,
             http=config.metrics.metrics_tls_enable or config.console.console_tls_enable,
         )
+        if (port := self.broker.replication.port) is not None:
+            self.tls.takers.append(port.accept_tls)
         self.live = self.broker.settings.live
         self.reloaded = (self.tls, self.broker.namesrv.role)
         self.users = self.broker.users.directory

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from aerobee.remoting.tls_config import TlsMode
 from aerobee.store.format.unit import DelayLevels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from aerobee.broker.config.model import BrokerConfig
+    from aerobee.remoting.tls_config import TlsConfig
 
 HOUR_MS = 3_600_000
 FILE_BYTES_MAX = 2_147_483_647
@@ -184,6 +186,8 @@ def contradictions(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             f" maxFrameBytes, {remoting.max_frame_bytes}: raise that to {needed} at least",
         )
     yield from places(config)
+    if config.replication.ha_tls:
+        yield from lacking_for_ha_tls(config.tls)
     index_bytes = 40 + 4 * store.max_hash_slot_num + 20 * store.max_index_num
     if index_bytes > FILE_BYTES_MAX:
         yield (
@@ -191,6 +195,19 @@ def contradictions(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             f"an index file would have {index_bytes} bytes, which is more than"
             f" {FILE_BYTES_MAX}: lower it, or maxHashSlotNum",
         )
+
+
+def lacking_for_ha_tls(tls: TlsConfig) -> Iterator[tuple[str, str]]:
+    """Settings of TLS that a pair lacks for an encrypted log, in either role."""
+    why = "of a pair each is the slave of the other, once their roles change"
+    if not tls.tls_server_cert_path or tls.tls_server_mode is TlsMode.DISABLED:
+        yield (
+            "haTls",
+            "a master needs a certificate: set tlsServerCertPath, and tlsServerMode to permissive"
+            f" or enforcing; {why}",
+        )
+    if not tls.use_tls:
+        yield "haTls", f"a slave connects as useTLS says: set it to true; {why}"
 
 
 def places(config: BrokerConfig) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from aerobee.broker.process.host import other_name_servers
 from aerobee.broker.replication.status import ha_address
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
@@ -52,6 +53,10 @@ class NamesrvFeature(Feature):
     def connect(self, address: str) -> AbstractAsyncContextManager[NameServerLink]:
         """Open a connection to a name server or broker elsewhere, signed where that is set."""
         return connected(address, connect_timeout_s=self._connect_s, link=self.role.link)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """How such a connection is encrypted; None: it is not."""
+        return self.role.link.tls
 
     def load(self) -> None:
         """Read the key-value table."""

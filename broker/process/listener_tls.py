@@ -26,6 +26,9 @@ from aerobee.remoting.server.tls_files import (
 from aerobee.remoting.tls_config import TlsMode
 
 if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
     from aerobee.remoting.server.reactor import Reactor
     from aerobee.remoting.tls_config import TlsConfig
     from aerobee.store.clock import Clock
@@ -60,6 +63,8 @@ class ListenerTls:
         self.wanted = bool(config.tls_server_cert_path) and (http or not self._off)
         self.http = plain_context() if http else None
         """The context by which HTTP is encrypted. It asks clients for no certificate."""
+        self.takers: list[Callable[[ssl.SSLContext], None]] = []
+        """Called with each new context of the listeners: ports beside those of the reactor."""
         self._used: Contents = ()
         self._refused: Contents = ()
         """The files of which it was reported that they cannot work."""
@@ -127,6 +132,8 @@ class ListenerTls:
         enforcing = config.tls_server_mode is TlsMode.ENFORCING
         if not self._off:
             self._reactor.accept_tls(loaded.context, enforcing=enforcing)
+            for take in self.takers:
+                take(loaded.context)
         self._reactor.stats.tls_expires_s = loaded.expires_s
         days = 0
         if loaded.expires_s is not None:

@@ -29,6 +29,7 @@ from aerobee.remoting.wire.headers import admin as headers
 from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, NotifyBrokerRoleChanged
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aerobee.broker.core.core import Core
@@ -61,9 +62,16 @@ class Masters(Protocol):
 class ReplicationFeature(Feature):
     """The port for slaves and the answer how far they are; of a slave, what follows its master."""
 
-    def __init__(self, core: Core, tables: Copies, masters: Masters, connect: Connect) -> None:
+    def __init__(
+        self,
+        core: Core,
+        tables: Copies,
+        masters: Masters,
+        connect: Connect,
+        tls: Callable[[], ssl.SSLContext | None],
+    ) -> None:
         """`tables` are to be those of the master, `masters` is asked who that is, and `connect`
-        opens connections to its listenPort.
+        opens connections to its listenPort; by `tls` those to its haListenPort are encrypted.
         """
         self._core, self._masters = core, masters
         self._store = core.store
@@ -86,6 +94,8 @@ class ReplicationFeature(Feature):
         """Whether this broker may get the other role while it runs."""
         if self.role_changes:
             self.following = Following(core, self.master, connect)
+            if config.replication.ha_tls:
+                self.following.tls = tls
             self.tables = MasterTables(core, tables, self._followed, connect)
             self.slave_services = (self.following, self.tables)
             status.following = self.following
@@ -112,8 +122,11 @@ class ReplicationFeature(Feature):
         if config.needed_slaves:
             timeout_s = config.replication.slave_timeout_ms / 1000
             core.store.wait_for_slaves(config.needed_slaves, timeout_s)
+        self.port: Slaves | None = None
+        """The port of slaves, where some may copy the log."""
         if config.replication.is_on:
-            self.services = (Slaves(core),)
+            self.port = Slaves(core)
+            self.services = (self.port,)
 
     def load(self) -> None:
         """Read the epoch; in a group the log has it. Raises: StoreRefused, OSError."""

@@ -28,13 +28,14 @@ from aerobee.broker.replication.master_calls import (
 )
 from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.saved_role import note_epoch
-from aerobee.broker.replication.slaves import pace_of
+from aerobee.broker.replication.slaves import encrypted, pace_of
 from aerobee.broker.replication.tails import EMPTY_STORE, deleted, difference
 from aerobee.remoting.client.calls import host_and_port
 from aerobee.remoting.wire.headers.admin import GetBrokerConfig
 from aerobee.store.errors import ReplicationRefused, StoreRefused
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
 
     from aerobee.broker.core.core import Core
@@ -128,6 +129,8 @@ class Following:
         self._master = master
         self._connect = connect
         self._connect_s = core.config.remoting.connect_timeout_ms / 1000
+        self.tls: Callable[[], ssl.SSLContext | None] = _nothing
+        """How the next connection is encrypted; None: it is not."""
         self.state = State.SEARCHING
         self.problem = ""
         """Why it does not follow, in words; empty while it does."""
@@ -236,18 +239,17 @@ class Following:
 
     async def _follow(self, master: MasterAddress) -> None:
         """One connection, from the comparison to its end. Raises: ReplicationRefused."""
-        stream = None
+        own, stream = "", None
         try:
             if await self.may_follow(master):
-                host, port = host_and_port(master.ha_address)
                 with trio.fail_after(self._connect_s):
-                    stream = await trio.open_tcp_stream(host, port)
+                    own, stream = await self._connected(master.ha_address)
         except* UNANSWERED as errors:
             self._tell(State.UNREACHABLE, first_reason(errors))
         if stream is None:
             return
         self._tell(State.FOLLOWING, "")
-        own, heard_at = own_end(stream), self._log_in.heard_at
+        heard_at = self._log_in.heard_at
         reason: str | ReplicationRefused = "left"
         async with trio.open_nursery() as nursery:
             self._connection = nursery.cancel_scope
@@ -267,8 +269,20 @@ class Following:
             self.when_cut()
         problem = f"the connection has ended: {reason}"
         if self._log_in.heard_at == heard_at and reason != "silent":
-            problem += f", before anything came: haPeers of the master may not list {own}"
+            problem += (
+                f", before anything came: haPeers of the master may not list {own}, or haTls is set"
+                " on one side alone"
+            )
         self._tell(State.UNREACHABLE, problem)
+
+    async def _connected(self, ha_address: str) -> tuple[str, trio.abc.Stream]:
+        """This end of a new connection, and the connection. Raises: OSError."""
+        host, port = host_and_port(ha_address)
+        stream = await trio.open_tcp_stream(host, port)
+        context = self.tls()
+        if context is None:
+            return own_end(stream), stream
+        return own_end(stream), await encrypted(stream, context, master_host=host)
 
     async def watch(self, master: MasterAddress, own: str = "") -> NoReturn:
         """Say when nothing comes and why, until cancelled; `own` is this end of the connection.

@@ -1,14 +1,19 @@
-"""Accepts the connections of slaves and gives each to the store, which sends them the log."""
+"""Accepts the connections of slaves and gives each to the store, which sends them the log.
+
+A slave speaks first, and its first byte tells whether it speaks TLS, as on the other ports.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from socket import MSG_PEEK
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import trio
 
 from aerobee.broker.access.policies import network_of
+from aerobee.remoting.client.calls import reason_of
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.addresses import ip_of
 from aerobee.remoting.server.log_limit import LogLimit
@@ -16,6 +21,7 @@ from aerobee.store.replication.log_out import Pace
 
 if TYPE_CHECKING:
     import socket
+    import ssl
 
     from aerobee.broker.core.core import Core
 
@@ -31,7 +37,33 @@ master 150 µs."""
 WORDS: Final = 6
 """So many reports are sent, at least, within the time after which a member of a group is late."""
 
+TLS_BEGINS: Final = b"\x16"
+"""The first byte of a TLS handshake. A report begins with 0, as every offset below 2^56 does."""
+
 log = structlog.stdlib.get_logger(__name__)
+
+
+async def encrypted(
+    stream: trio.SocketStream, context: ssl.SSLContext, *, master_host: str | None
+) -> trio.SSLStream[trio.SocketStream]:
+    """A connection of the replication through TLS, at the slave's end that to `master_host`.
+
+    Raises: OSError that says why the two do not agree.
+    """
+    server_side = master_host is None
+    wrapped = trio.SSLStream(
+        # No connection ends in the midst of a frame that counts, so its last word says nothing.
+        stream,
+        context,
+        server_hostname=master_host,
+        server_side=server_side,
+        https_compatible=True,
+    )
+    try:
+        await wrapped.do_handshake()
+    except trio.BrokenResourceError as error:
+        raise OSError(reason_of(error)) from error
+    return wrapped
 
 
 def pace_of(core: Core) -> Pace:
@@ -70,9 +102,16 @@ class Slaves:
         self._peers = Peers(core.config.replication.ha_peers)
         self._log_out = core.store.log_out
         self._log_out.pace = pace_of(core)
+        self._context: ssl.SSLContext | None = None
+        self._beginning: Counter[str] = Counter()
+        """Connections by their hosts that have not said yet whether they speak TLS."""
         self._refusals: defaultdict[str, LogLimit] = defaultdict(lambda: LogLimit(1))
         self.refused = 0
         """Connections that were closed at once."""
+
+    def accept_tls(self, context: ssl.SSLContext) -> None:
+        """Speak TLS with every new connection that begins so."""
+        self._context = context
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> NoReturn:
         """Serve slaves until cancelled. Raises: OSError when the port cannot be opened."""
@@ -100,21 +139,54 @@ class Slaves:
         self, nursery: trio.Nursery, sock: trio.socket.SocketType, host: str, port: int
     ) -> None:
         peer = f"{host}:{port}"
-        followers = self._log_out.followers
+        hosts = self._beginning + Counter(follower.host for follower in self._log_out.followers)
         reason = ""
         if not self._peers.admits(host):
             reason = "haPeers does not list it"
-        elif len(followers) >= SLAVES_MAX:
+        elif hosts.total() >= SLAVES_MAX:
             reason = f"{SLAVES_MAX} slaves are connected"
-        elif sum(follower.host == host for follower in followers) >= OF_HOST_MAX:
+        elif hosts[host] >= OF_HOST_MAX:
             reason = f"{OF_HOST_MAX} connections of its address are open"
         if reason:
-            self.refused += 1
-            left_out = self._refusals[reason].admit(trio.current_time())
-            if left_out is not None:
-                log.warning(
-                    "replication.slave_refused", peer=peer, reason=reason, left_out=left_out
-                )
+            self._refuse(peer, reason)
             sock.close()
             return
-        nursery.start_soon(self._log_out.serve, trio.SocketStream(sock), host, peer)
+        self._beginning[host] += 1
+        nursery.start_soon(self._serve, trio.SocketStream(sock), host, peer)
+
+    def _refuse(self, peer: str, reason: str) -> None:
+        self.refused += 1
+        left_out = self._refusals[reason].admit(trio.current_time())
+        if left_out is not None:
+            log.warning("replication.slave_refused", peer=peer, reason=reason, left_out=left_out)
+
+    async def _serve(self, stream: trio.SocketStream, host: str, peer: str) -> None:
+        """Find out how a slave speaks, then serve it."""
+        begun: trio.abc.Stream | None = stream
+        try:
+            if self._context is not None:
+                begun = await self._begun(stream, self._context, peer)
+        finally:
+            self._beginning[host] -= 1
+        if begun is None:
+            await trio.aclose_forcefully(stream)
+        else:
+            await self._log_out.serve(begun, host, peer)
+
+    async def _begun(
+        self, stream: trio.SocketStream, context: ssl.SSLContext, peer: str
+    ) -> trio.abc.Stream | None:
+        """The connection, encrypted where the slave speaks TLS; None: it is refused."""
+        reason = "it says nothing"
+        with trio.move_on_after(self._log_out.pace.silence_s):
+            try:
+                first = await stream.socket.recv(1, MSG_PEEK)
+                if first == TLS_BEGINS:
+                    return await encrypted(stream, context, master_host=None)
+                if first and not self._config.replication.ha_tls:
+                    return stream
+                reason = "haTls is set, and it does not speak TLS" if first else "it has left"
+            except OSError as error:
+                reason = str(error) or type(error).__name__
+        self._refuse(peer, reason)
+        return None

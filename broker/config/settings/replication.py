@@ -33,6 +33,10 @@ class ReplicationConfig:
     """
     ha_listen_port: int = setting("haListenPort", 0, ge=0, le=65_535, derived="listenPort + 1")
     """Port to which slaves connect, on bindAddress; with haPeers only."""
+    ha_tls: bool = setting("haTls", False, own=True)
+    """The log goes through TLS: a master takes no slave that speaks plainly, and a slave connects
+    by TLS. Both need a certificate and useTLS. Java brokers speak plainly.
+    """
     ha_send_heartbeat_interval_ms: int = setting(
         "haSendHeartbeatInterval", 5_000, ge=100, le=60_000, unit="ms"
     )

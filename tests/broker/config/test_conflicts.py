@@ -195,3 +195,22 @@ def test_the_file_of_the_operator_is_never_the_one_that_is_written(tmp_path: Pat
     file.write_text(f"config_overlay_path: {file}\ntrace_on: false\n")
     with pytest.raises(ConfigurationError, match="is the configuration itself"):
         load(file=file)
+
+
+@pytest.mark.parametrize(
+    ("more", "needs"),
+    [
+        ([], ["tlsServerCertPath", "useTLS"]),
+        (["useTLS=true"], ["tlsServerCertPath"]),
+        (["tlsServerCertPath=/c.pem"], ["useTLS"]),
+        (["tlsServerCertPath=/c.pem", "tlsServerMode=disabled", "useTLS=true"], ["tlsServerMode"]),
+        (["tlsServerCertPath=/c.pem", "useTLS=true"], []),
+    ],
+)
+def test_an_encrypted_log_needs_what_either_role_needs(more: list[str], needs: list[str]) -> None:
+    if not needs:
+        assert load("haTls=true", *more).replication.ha_tls
+        return
+    with pytest.raises(ConfigurationError, match="haTls") as refused:
+        load("haTls=true", *more)
+    assert all(name in str(refused.value) for name in needs)
