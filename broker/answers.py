@@ -51,7 +51,7 @@ KEPT_REMARKS: Final[dict[PutOutcome, str]] = {
     PutOutcome.NO_LEASE: "stored, but this broker may be the master of its group no more, and"
     " cannot say that the message stays",
 }
-"""Of outcomes whose code does not say it all."""
+"""The remarks of outcomes whose code does not say it all."""
 
 PULL_CODES: Final[dict[GetStatus, int]] = {
     GetStatus.FOUND: int(ResponseCode.SUCCESS),

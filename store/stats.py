@@ -96,7 +96,7 @@ class StoreStats:
         self.allocations_failed = 0
         self.dispatched = 0
         self.dispatch_parsed = 0
-        """Of the dispatched records, those that were parsed from the log."""
+        """Dispatched records that were parsed from the log."""
         self.dispatch_fallbacks = 0
         """Times the hand-over queue was full and dropped."""
         self.keys_indexed = 0

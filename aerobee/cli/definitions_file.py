@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 VERSION = 1
 KINDS = ("topics", "groups", "users", "policies")
 BYTES_MAX = 64 << 20
-"""Of a file: some 200,000 topics."""
+"""The longest file: some 200,000 topics."""
 SHOWN = 120
 """Characters of a value that are shown."""
 

@@ -33,7 +33,7 @@ class Number(click.FloatRange):
 RATE = Number(1e-5, 1e6)
 """Per second: from one a day to more than any broker takes."""
 COUNT = click.IntRange(1, 10**12)
-"""Of messages."""
+"""A number of messages."""
 
 PER_SECOND = re.compile(r"([0-9]{1,9})(B|KiB|MiB|GiB|)(?:/s)?")
 BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}

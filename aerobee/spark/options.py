@@ -107,11 +107,11 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     """
     starting_timestamp: Annotated[int | None, values.time_ms] = None
     """The first message stored at that time or later: milliseconds since the epoch or ISO-8601
-    with a zone. Counts more than the next two.
+    with a zone. Counts more than `startingOffsetsByTimestamp` and `startingOffsets`.
     """
     starting_offsets_by_timestamp: Annotated[TimePosition | None, values.times] = None
-    """Such a time for each topic, `{"orders": 1700000000000}`, or queue. Counts more than
-    `startingOffsets`.
+    """The time of the first message for each topic, `{"orders": 1700000000000}`, or queue. Counts
+    more than `startingOffsets`.
     """
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = "error"
     """Where no message is that new: `error`, or `latest` for the end of the queue."""
@@ -122,7 +122,7 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     ending_timestamp: Annotated[int | None, values.time_ms] = None
     """A batch ends before the first message stored at that time or later. Refused by streams."""
     ending_offsets_by_timestamp: Annotated[TimePosition | None, values.times] = None
-    """Such a time for each topic or queue. Refused by streams."""
+    """The time of the first message behind a batch, for each topic or queue. Refused by streams."""
     fallback_offsets: Literal["earliest", "latest"] = "earliest"
     """Where `committed` begins in queues without a committed offset."""
     commit_offsets: Annotated[bool, STREAM] = False
@@ -134,11 +134,11 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     max_offsets_per_trigger: Annotated[Count | None, STREAM] = None
     """About how many offsets a batch has, shared among the queues by their backlog."""
     min_offsets_per_trigger: Annotated[Count | None, STREAM] = None
-    """Wait for that many, but at most `maxTriggerDelay`."""
+    """How many offsets a trigger waits for, but at most `maxTriggerDelay`."""
     max_trigger_delay_s: Annotated[float, SECONDS, STREAM] = field(
         name="maxTriggerDelay", default=900.0
     )
-    """Such as `500ms`, `30s`, `15m`, `1h`."""
+    """How long a trigger waits for `minOffsetsPerTrigger`: `500ms`, `30s`, `15m`, `1h`."""
     max_bytes_per_trigger: Annotated[
         Annotated[int, Meta(ge=1, le=1 << 50), BYTES] | None, STREAM
     ] = None

@@ -97,7 +97,7 @@ VALUE_CHARS: Final = 64
 NEWEST: Final = 500
 """Lines that are kept for the console."""
 NEWEST_REFUSED: Final = 100
-"""And of requests that the gate refused: nobody without rights pushes out what others did."""
+"""Lines of refused requests that are kept: nobody without rights pushes out what others did."""
 NAMES_MAX: Final = 8
 BODY_BYTES: Final = 1_024
 LINE: Final = ("request", "user", "address", "what", "result", "reason")

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 COMPENSATIONS_MAX: Final = 100_000
 """Pairs of group and topic; further ones are not recorded."""
 OF_GROUP_MAX: Final = 1_024
-"""Topics of one group, while there is much room."""
+"""Topics that are recorded of one group, while there is much room."""
 OF_GROUP_LEAST: Final = 16
-"""And when there is little."""
+"""Topics that are recorded of one group, when there is little room."""
 
 
 class CompensationTable:

@@ -26,7 +26,7 @@ METHODS: Final[Mapping[bytes, Method]] = {
     b"/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": EXPORT,
 }
 QUESTION_BYTES_MAX: Final = 4_096
-"""Of a question of reflection, which its answer repeats."""
+"""The longest question of reflection, which its answer repeats."""
 
 
 class Services:

@@ -65,7 +65,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     kind: str = NORMAL
     """The kind as which it counts."""
     handle: str | None = None
-    """By which its timer can be recalled."""
+    """The handle by which its timer can be recalled."""
     msg_ids: str | None = None
     """The ids of its messages, where they have been formatted already."""
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 KNOWN_MAX: Final = 1_024
 """Properties that are remembered."""
 KNOWN_CHARS: Final = 256
-"""Of longer ones nothing is remembered."""
+"""The longest properties that are remembered."""
 UNIQUE: Final = "UNIQ_KEY\x01"
 OWN: Final = ("KEYS\x01", "BORN_TIMESTAMP\x01")
 """Beside the unique key, what each message has of its own: the 5.x clients send both."""

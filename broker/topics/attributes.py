@@ -34,7 +34,7 @@ class Attribute(NamedTuple):
     changeable: bool
     unserved: frozenset[str] = frozenset()
     most: int = 0
-    """Of one that is a number instead: the largest."""
+    """The largest value of an attribute that is a number; 0: it is one of `values`."""
     zero_removes: bool = True
 
 

@@ -22,7 +22,7 @@ PAUSE_S: Final = 1.0
 LONG_PAUSE_S: Final = 10.0
 """How long the thread has them after a single one that was, its own included."""
 WEIGHT: Final = 1 / 64
-"""Of one sync in the mean."""
+"""The weight of one sync in the mean."""
 
 
 class InlineSyncs:

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from aerobee.store.shared import Contents, Runtime
 
 PENDING_BYTES: Final = 64 << 20
-"""Of the log that queued messages are from: their properties may be most of it."""
+"""Bytes of the log that queued messages are from: their properties may be most of it."""
 SLICE_BYTES: Final = 1 << 20
-"""And of so much of the log: with odd properties it takes six times as long for each byte."""
+"""Bytes of the log that one step takes: with odd properties each takes six times as long."""
 PARSE_SLICE: Final = 200
 """Messages that are parsed in one step."""
 KEYS_STEP: Final = 4_000

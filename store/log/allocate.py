@@ -72,7 +72,7 @@ class Allocator:
         self.ready: Handle | None = None
         """The next segment, when it is ready."""
         self._place: Path | None = None
-        """Where that lies, or the one that is being made."""
+        """Where the next segment lies, or grows."""
         self._wanted = trio.Event()
         self._missed = trio.Event()
         """Set by a roll whose segment was late."""

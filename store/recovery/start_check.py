@@ -54,9 +54,9 @@ class Sign(NamedTuple):
     pattern: str
     means: str
     deep: bool = False
-    """Also in subdirectories."""
+    """Whether it is looked for in subdirectories, too."""
     empty_ok: bool = False
-    """An empty file does not count."""
+    """Whether an empty file of that name does not count."""
 
 
 SIGNS = (

@@ -215,11 +215,11 @@ class EpochSlaveEnd:
         self._group = group
         self._reader = ha_epochs.MasterReader()
         self._epochs: tuple[Epoch, ...] = ()
-        """Of the master's log."""
+        """The epochs of the master's log."""
         self._place = -1
-        """Which of them was given last."""
+        """The number of the epoch that was given last."""
         self._end = 0
-        """Where that ends in the master's log."""
+        """Where that epoch ends in the master's log."""
         self._confirmed = 0
         self.frames = self.data_bytes = 0
 

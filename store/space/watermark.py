@@ -97,9 +97,9 @@ class DiskWatch:
         self._no_space = False
         self._silent = False
         self.log = NOTHING_KNOWN
-        """Of the file system of the commit log."""
+        """What is known of the file system of the commit log."""
         self.root = NOTHING_KNOWN
-        """Of the fullest of the file systems of everything else."""
+        """What is known of the fullest of the file systems of everything else."""
         self.available_bytes = 0
         """Space left for the commit log."""
 

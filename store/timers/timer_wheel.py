@@ -35,7 +35,7 @@ _ZERO_SLOT: Final = bytes(SLOT_BYTES)
 _EMPTY_SLOT: Final = WheelSlot(0, 0, 0, 0, 0)
 _ZERO_BLOCK: Final = bytes(BLOCK_BYTES)
 _STEP: Final = Struct(f">q{SLOT_BYTES - 8}x")
-"""Of a slot only its time."""
+"""Reads of a slot only its time."""
 _unpack = WHEEL_SLOT.unpack_from
 _pack_into = WHEEL_SLOT.pack_into
 

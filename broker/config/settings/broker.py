@@ -116,7 +116,8 @@ class BrokerOptions:
     )
     """Topics, and as many groups, that may be created by use at once."""
     auto_create_rate: int = setting("autoCreateRate", 20, ge=0, le=1_000_000, own=True, live=True)
-    """And as many more in each second; beyond that, clients are told to try again later."""
+    """Topics, and as many groups, that may be created by use in each second beyond autoCreateBurst;
+    clients are told to try again later then."""
     cluster_topic_enable: bool = setting("clusterTopicEnable", True)
     """Let clients use the topic named after the cluster."""
     broker_topic_enable: bool = setting("brokerTopicEnable", True)

@@ -21,7 +21,7 @@ DENIED: Final = re.compile(r"no permission to access (Topic|Group|Cluster):(\S+)
 
 
 def missing_right(error: AerobeeError) -> str:
-    """Such as `Get on Cluster:DefaultCluster`; empty where no right is missing."""
+    """The right that is missing, as `Get on Cluster:DefaultCluster`; empty where none is."""
     if not isinstance(error, BrokerError) or error.request not in RequestCode.__members__:
         return ""
     denied = DENIED.search(error.remark)

@@ -78,7 +78,7 @@ class Failure(Exception):
     """An operation that was refused or failed."""
 
     status: int
-    """Of HTTP."""
+    """The status of HTTP."""
     kind: str
     text: str
     about: dict[str, Any] = field(default_factory=dict)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aerobee.broker.console.pages.frame import Frame
 
 LETTERS_MAX: Final = 100
-"""Of one order: as many as a page shows."""
+"""The most letters of one order: as many as a page shows."""
 COMMANDS: Final = {"redrive": "dlq.redrive", "drop": "dlq.drop"}
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 STANDS_S: Final = 30.0
 """A group that has read nothing for a minute, while its oldest message waits for longer."""
 SHOWN_MAX_BYTES: Final = 64 * 1024
-"""Of a body on its page; the rest is left out, which is said."""
+"""How much of a body its page shows; the rest is left out, which is said."""
 GLANCE_CHARACTERS: Final = 120
-"""Of a body in a list."""
+"""How much of a body a list shows."""
 MILLI: Final = 1_000
 
 

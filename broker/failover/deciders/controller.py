@@ -55,7 +55,7 @@ POLL_S: Final = 0.5
 TOLD_POLL_S: Final = 2.0
 """The rhythm of looks once a controller has told of one: only a lost notice is found so late."""
 PRIORITY: Final = (1 << 31) - 1
-"""Of this member in an election: that of Java's brokers."""
+"""The priority of this member in an election: that of Java's brokers."""
 NOT_TAKEN: Final = 0
 """The epoch of a member that leads none."""
 SETTINGS_S: Final = 30.0

@@ -63,7 +63,7 @@ UNANSWERED: Final = (
 """How an endpoint does not answer; UnicodeError: its host is no name."""
 OK: Final = 200
 SHOWN_BYTES: Final = 200
-"""Of an answer that is no JSON."""
+"""How much is shown of an answer that is no JSON."""
 TOKEN: Final = re.compile("[!-~]+")
 """A token that can stand in a header."""
 CLIENT_ERRORS: Final = range(400, 500)

@@ -18,7 +18,7 @@ MOST_MS: Final = 20_000
 BEFORE_DEADLINE_MS: Final = 100
 """So much earlier the answer leaves, so that it comes in time."""
 REQUEST_TIMEOUT_MS: Final = 3_000
-"""Of clients whose settings have not come."""
+"""The request timeout of clients whose settings have not come."""
 RENEWED_MS: Final = 60_000
 """How long messages are hidden that the broker hides again by itself."""
 HIDDEN_LEAST_MS: Final = 10_000

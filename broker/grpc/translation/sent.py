@@ -38,7 +38,7 @@ GROUP_BYTES_MAX: Final = 63
 PROPERTIES_MAX: Final = 128
 PROPERTIES_BYTES_MAX: Final = 16_384
 UTF8_BYTES_MAX: Final = 4
-"""Of one character."""
+"""The most bytes of one character."""
 DELAY_MAX_MS: Final = 24 * 3_600_000
 RECOVERY_MAX_S: Final = 3_600
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
