@@ -184,7 +184,7 @@ class MessageStore:
     def _make_replication(self, runtime: Runtime) -> None:
         self.log_out = LogOut(self.commit_log, self.reader, self.stats)
         """Sends the log to slaves; without a connection it costs nothing."""
-        self.replicas = ReplicaWaits(self.log_out, runtime.clock, self._flushed)
+        self.replicas = ReplicaWaits(self.log_out, self._log_flush, runtime.clock, self._flushed)
         """Senders that wait for slaves, where `wait_for_slaves` was called."""
         self.log_in = LogIn(
             self.commit_log,
@@ -395,12 +395,12 @@ class MessageStore:
         further than its sync set.
         """
         group = self._confirming
-        own = self.counted_end
+        own = self._log_flush.counted_end
         return own if group is None else min(own, group.visible)
 
     def dispatch(self) -> bool:
         """End of a round: begin a sync, feed queues and arrivals; returns if some is left. Hot."""
-        if self._log_flush.groups or self._log_flush.waiting:
+        if self._log_flush.answers_wait or self._log_flush.waiting:
             self._log_flush.finish_round()
         self._advance()
         self._queue_flush.look()
@@ -491,19 +491,12 @@ class MessageStore:
         """
         self._confirming = group
         self.replicas.configure_group(held, timeout_s)
-        self.when_durable = self._when_in_group
-
-    def _when_in_group(self, end_offset: int, callback: Callable[[PutOutcome], None]) -> None:
-        """`when_durable` in a group, which counts this broker's disk as well. Hot."""
-        if self._log_flush.groups:
-            # Its sync is one that somebody waits for.
-            self.when_on_disk(end_offset, _nobody_waits)
-        self.replicas.when_held(end_offset, callback)
+        self.when_durable = self.replicas.when_in_group
 
     @property
     def counted_end(self) -> int:
         """The end of the log as far as it counts for this broker."""
-        return self.commit_log.flushed if self._log_flush.groups else self.commit_log.max_offset
+        return self._log_flush.counted_end
 
     @property
     def waits_for_group(self) -> bool:
@@ -519,26 +512,7 @@ class MessageStore:
     def wait_for_slaves(self, needed: int, timeout_s: float) -> None:
         """From now on `when_durable` is about so many slaves as well; before `run`."""
         self.replicas.configure(needed, timeout_s)
-        self.when_durable = self._when_kept
-
-    def _when_kept(self, end_offset: int, callback: Callable[[PutOutcome], None]) -> None:
-        """`when_durable` with slaves: they and the disk are waited for side by side. Hot.
-
-        Of two that are late the slave is told.
-        """
-        if not self._log_flush.groups:
-            self.replicas.when_held(end_offset, callback)
-        else:
-            flushed: list[PutOutcome] = []
-            held: list[PutOutcome] = []
-
-            def note(outcomes: list[PutOutcome], outcome: PutOutcome) -> None:
-                outcomes.append(outcome)
-                if flushed and held:
-                    callback(flushed[0] if held[0] else held[0])
-
-            self.when_on_disk(end_offset, partial(note, flushed))
-            self.replicas.when_held(end_offset, partial(note, held))
+        self.when_durable = self.replicas.when_kept
 
     def _flushed(self) -> None:
         if (tell := self.after_flush.tell) is not None:
@@ -666,7 +640,3 @@ class MessageStore:
     def _queues_stuck(self, error: OSError | None) -> None:
         cause = "" if error is None else f"consume queues cannot be written: {error}"
         self.flags.tell(Flag.LOGIC_DISK_FULL, cause)
-
-
-def _nobody_waits(outcome: PutOutcome) -> None:
-    """Of a sync whose end is learned in another way."""

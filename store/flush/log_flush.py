@@ -125,9 +125,14 @@ class LogFlush:
         self._settings_changed.set()
 
     @property
-    def groups(self) -> bool:
+    def answers_wait(self) -> bool:
         """Whether answers wait for the disk."""
         return self.config.sync_flush
+
+    @property
+    def counted_end(self) -> int:
+        """The end of the log as far as it counts for this broker: on disk, where answers wait."""
+        return self._log.flushed if self.config.sync_flush else self._log.max_offset
 
     def when_durable(
         self, end_offset: int, callback: Callable[[PutOutcome], None], *, background: bool = False
@@ -293,7 +298,7 @@ class LogFlush:
         self._move_physic(plan)
         # Messages that came meanwhile are being synced while these senders get their answers, or
         # have been where a sync is short.
-        if self.groups or self.waiting:
+        if self.answers_wait or self.waiting:
             self.finish_round()
         self._hooks.on_flushed()
 
@@ -377,7 +382,7 @@ class LogFlush:
             self._settings_changed = trio.Event()
             now = self._clock.monotonic()
             thorough = self.config.flush_commit_log_thorough_interval_ms / 1000
-            if self.groups or now - thorough_at >= thorough or self._enough():
+            if self.answers_wait or now - thorough_at >= thorough or self._enough():
                 self.request()
             if now - thorough_at >= thorough:
                 thorough_at = now

@@ -104,11 +104,6 @@ class LogIn:
         """The master has sent a frame over this connection."""
 
     @property
-    def reportable(self) -> int:
-        """The end of what may be reported."""
-        return self._log.flushed if self._flush.groups else self._log.max_offset
-
-    @property
     def awaits_cut(self) -> bool:
         """Whether the next start ends this log earlier."""
         return self.membership is not None and self.membership.cut_at is not None
@@ -227,7 +222,7 @@ class LogIn:
                 self._heard.set()
 
     def _wait_for_disk(self) -> None:
-        if self._flush.groups:
+        if self._flush.answers_wait:
             end = self._log.max_offset
             self._flush.when_durable(end, lambda _: self._wanted.set(), background=True)
             self._flush.request()
@@ -304,10 +299,10 @@ class LogIn:
                 await self._report_nothing(stream, wire)
             while True:
                 self._wanted = trio.Event()
-                reported = max(reported, self.reportable)
+                reported = max(reported, self._flush.counted_end)
                 await stream.send_all(wire.report(reported))
                 with trio.move_on_after(self.pace.heartbeat_s):
-                    while self.reportable <= reported:
+                    while self._flush.counted_end <= reported:
                         await self._wanted.wait()
                         self._wanted = trio.Event()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -320,7 +315,7 @@ class LogIn:
         Raises: BrokenResourceError, ClosedResourceError.
         """
         self._heard = trio.Event()
-        report = self.reportable
+        report = self._flush.counted_end
         while True:
             await stream.send_all(wire.report(report))
             with trio.move_on_after(self.pace.heartbeat_s):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.store.clock import Clock
+    from aerobee.store.flush.log_flush import LogFlush
     from aerobee.store.replication.log_out import LogOut
 
 ANSWER_S: Final = 0.001
@@ -47,9 +48,12 @@ class Sender(msgspec.Struct, eq=False):
 class ReplicaWaits:
     """Waits for slaves, or for those of a sync set while a lease lasts."""
 
-    def __init__(self, log_out: LogOut, clock: Clock, on_answered: Callable[[], None]) -> None:
+    def __init__(
+        self, log_out: LogOut, flush: LogFlush, clock: Clock, on_answered: Callable[[], None]
+    ) -> None:
         """`on_answered`: senders were called back."""
         self._log_out = log_out
+        self._flush = flush
         self._clock = clock
         self._on_answered = on_answered
         self.is_on = False
@@ -104,6 +108,31 @@ class ReplicaWaits:
             heappush(self._by_end, (end_offset, next(self._numbers), sender))
             self._by_deadline.append(sender)
             self._waited.set()
+
+    def when_kept(self, end_offset: int, callback: Callable[[PutOutcome], None]) -> None:
+        """As `when_held`, and once the log is on disk here under SYNC_FLUSH: both are waited for
+        side by side. Of two that are late the slave is told. Hot.
+        """
+        if not self._flush.answers_wait:
+            self.when_held(end_offset, callback)
+            return
+        flushed: list[PutOutcome] = []
+        held: list[PutOutcome] = []
+
+        def note(outcomes: list[PutOutcome], outcome: PutOutcome) -> None:
+            outcomes.append(outcome)
+            if flushed and held:
+                callback(flushed[0] if held[0] else held[0])
+
+        self._flush.when_durable(end_offset, partial(note, flushed))
+        self.when_held(end_offset, partial(note, held))
+
+    def when_in_group(self, end_offset: int, callback: Callable[[PutOutcome], None]) -> None:
+        """As `when_held`, in a group, which counts the disk here as well. Hot."""
+        if self._flush.answers_wait:
+            # Its sync is one that somebody waits for.
+            self._flush.when_durable(end_offset, _nobody_waits)
+        self.when_held(end_offset, callback)
 
     def answer(self) -> None:
         """Answer those whose messages enough slaves have, for a while. Hot."""
@@ -182,3 +211,7 @@ class ReplicaWaits:
                 self._told_at, self._late = now, 0
             self._on_answered()
             await trio.lowlevel.checkpoint()
+
+
+def _nobody_waits(outcome: PutOutcome) -> None:
+    """The end of this sync is learned in another way."""

@@ -97,9 +97,9 @@ class DiskWatch:
         self._no_space = False
         self._silent = False
         self.log = NOTHING_KNOWN
-        """What is known of the file system of the commit log."""
+        """The state of the file system of the commit log, as far as it is known."""
         self.root = NOTHING_KNOWN
-        """What is known of the fullest of the file systems of everything else."""
+        """The state of the fullest of the file systems of everything else."""
         self.available_bytes = 0
         """Space left for the commit log."""
 

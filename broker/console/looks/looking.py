@@ -162,7 +162,7 @@ class Pass:
         return rows
 
     async def _waiting(self) -> dict[str, Waiting]:
-        """What waits for each group, from the lag of its topics."""
+        """The messages that wait for each group, from the lag of its topics."""
         waiting: dict[str, Waiting] = {}
         for lag in self._backlog.lags:
             await self._turns.give_way()
