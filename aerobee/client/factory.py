@@ -47,9 +47,14 @@ def make_instance(config: ClientConfig) -> Instance:
     return Instance(config, CLOCK, random=Random())
 
 
+def is_copy(instance: Instance) -> bool:
+    """Whether this is the copy that a fork made of another process's client."""
+    return os.getpid() != instance.config.process_id
+
+
 def check_process(instance: Instance) -> None:
     """Check that this process created the client, not its parent. Raises: ForkedClientError."""
-    if os.getpid() != instance.config.process_id:
+    if is_copy(instance):
         raise ForkedClientError("this client was made before a fork: make one in this process")
 
 

@@ -58,10 +58,14 @@ class Filter:
     def of(cls, expression: Expression) -> Filter:
         """The filter of a text: `*` or empty for all messages, or tags as `A || B`.
 
-        Raises: ConfigurationError for a text that is neither.
+        Raises: ConfigurationError for a text that is neither, and for what is no text.
         """
         if isinstance(expression, Filter):
             return expression
+        if not isinstance(expression, str):
+            raise ConfigurationError(
+                f"a subscription's expression is a text or a Filter, not {expression!r}"
+            )
         if expression.strip() in ("", "*"):
             return ALL
         tags = [tag for piece in expression.split("||") if (tag := piece.strip())]

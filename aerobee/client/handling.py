@@ -6,6 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
+from operator import index
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aerobee.client.callables import check_result
@@ -52,7 +54,9 @@ class RetryLater(PortableError, Exception):
         super().__init__(f"again later, delay level {level}")
         if not 0 <= level <= LEVEL_MAX:
             raise ConfigurationError(f"delay level {level}: 0 to {LEVEL_MAX}")
-        self.level = level
+        if suspend is not None and not 0 <= suspend < inf:
+            raise ConfigurationError(f"suspend={suspend:g}: a number of seconds from 0 on")
+        self.level = index(level)
         self.suspend = suspend
 
 
@@ -61,11 +65,14 @@ class Reject(PortableError, Exception):
 
 
 class BatchFailed(PortableError, Exception):
-    """Raised by a handler of a batch: the messages at `indices` failed, the others are finished."""
+    """Raised by a handler of a batch: the messages at `indices` failed, the others are finished.
+
+    Places count from 0. If the batch has no message at one of them, all of it failed.
+    """
 
     def __init__(self, indices: Sequence[int], level: int = 0) -> None:
         super().__init__(f"{len(indices)} messages of the batch failed")
-        self.indices = tuple(indices)
+        self.indices = tuple(map(index, indices))
         self.level = RetryLater(level).level
 
 
@@ -89,7 +96,7 @@ class Verdict:
         """The failed messages of the batch."""
         if self.indices is None:
             return list(messages)
-        return [messages[n] for n in sorted(set(self.indices)) if -1 < n < len(messages)]
+        return [messages[n] for n in sorted(set(self.indices))]
 
 
 AGAIN = Verdict()
@@ -107,15 +114,24 @@ def verdict_of_result(result: object) -> Verdict | None:
     return AGAIN if result is ConsumeResult.LATER else None
 
 
-def verdict_of_error(error: Exception) -> Verdict:
-    """The verdict from a handler's exception; an exception of its own counts as LATER."""
+def verdict_of_error(error: Exception, count: int) -> Verdict:
+    """The verdict from a handler's exception for `count` messages; one of its own counts as LATER.
+
+    A message that nobody named is not finished by a mistake: a wrong place makes all fail.
+    """
     match error:
         case RetryLater():
             return Verdict(error.level, suspend_s=error.suspend)
         case Reject():
             return Verdict(GIVEN_UP)
         case BatchFailed():
-            return Verdict(error.level, error.indices)
+            outside = [n for n in error.indices if not 0 <= n < count]
+            if not outside:
+                return Verdict(error.level, error.indices)
+            log.error(
+                "BatchFailed names %s of a batch of %d: all of it comes again", outside, count
+            )
+            return Verdict(error.level)
         case _:
             log.error("the handler failed, its messages come again", exc_info=error)
             return Verdict(error=error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from aerobee.client.aio.push_part import PushPart
+from aerobee.client.filters import Filter
 from aerobee.client.settings.consumers import PushOptions, push_config
 
 if TYPE_CHECKING:
@@ -52,9 +53,11 @@ class PushConsumer(PushPart):
         `expression` is `*`, tags as `A || B`, or a Filter. All members of a group must have the
         same topics. Raises: ConfigurationError.
         """
+        # At once: a decorator may never be called, as where a handler is given for an expression.
+        wanted = Filter.of(expression)
 
         def with_handler(handler: H) -> H:
-            self._add_handler(topic, expression, handler)
+            self._add_handler(topic, wanted, handler)
             return handler
 
         if handler is not None:

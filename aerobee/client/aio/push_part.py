@@ -189,7 +189,7 @@ class PushPart(Part):
         if border.error is None:
             return verdict
         batch.error = border.error
-        return verdict_of_error(border.error)
+        return verdict_of_error(border.error, len(batch.messages))
 
     async def _in_thread(self, handler: Handler, batch: Batch) -> object:
         call = partial(call_in_thread, handler, batch.messages)

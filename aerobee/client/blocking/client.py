@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from aerobee.client.blocking.background import Background
 from aerobee.client.blocking.connections import Connections
-from aerobee.client.factory import check_process, make_config, make_instance
+from aerobee.client.factory import check_process, is_copy, make_config, make_instance
 from aerobee.client.life import Event, Life, State
 from aerobee.client.security import link_of
 from aerobee.client.steps.effects import Wait
 from aerobee.client.transport import late, transport_error
 from aerobee.errors import AerobeeError
-from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.errors import ConnectFailed, RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -111,7 +111,12 @@ class Client:
             raise refusal  # Another thread has closed it meanwhile.
 
     def close(self) -> None:
-        """Close every connection and end the background thread; a second call does nothing."""
+        """Close every connection and end the background thread; a second call does nothing.
+
+        So does a call in a forked process: the thread that held the lock may not exist there.
+        """
+        if is_copy(self.instance):
+            return
         with self.lock:
             before = self._life.on(Event.CLOSE)
         if before not in (State.NEW, State.CLOSED):
@@ -203,10 +208,11 @@ class Client:
         forget = self._begin(effect, done)
         try:
             wait(woken, effect.timeout_s)
+            connected = self._connections.known(effect.address) is not None
         finally:
             forget()
         if not outcome:
-            raise late(effect)
+            raise late(effect) if connected else transport_error(effect, too_slow(effect))
         answer, failure = outcome[0]
         if failure is not None:
             raise failure
@@ -332,6 +338,11 @@ class Client:
 
 def do_nothing() -> None:
     """The function that forgets a request which has already ended."""
+
+
+def too_slow(ask: Ask) -> ConnectFailed:
+    """The error of a request for which no connection was opened in its time."""
+    return ConnectFailed(f"{ask.address}: no connection within {ask.timeout_s:.3g} s")
 
 
 def wait(event: threading.Event, seconds: float) -> None:

@@ -45,6 +45,19 @@ class _Arrival(NamedTuple):
     error: RemotingError | None
 
 
+class ConnectAttempt:
+    """The running attempt to connect to an address; other threads wait for it."""
+
+    __slots__ = ("failed", "lock", "turn")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.turn = 0
+        """The number of failed attempts."""
+        self.failed = ""
+        """The reason why the last attempt failed."""
+
+
 class Connections:
     """One connection per address; any thread may use them. Times in seconds.
 
@@ -71,7 +84,7 @@ class Connections:
         self._lock = threading.Lock()
         self._steps_lock = threading.Lock()
         """The lock that is held while steps advance."""
-        self._opening: dict[str, threading.Lock] = {}
+        self._opening: dict[str, ConnectAttempt] = {}
         self._channels: dict[str, BlockingChannel] = {}
 
     def _notice_fork(self) -> None:
@@ -86,6 +99,9 @@ class Connections:
     def channel(self, address: str) -> BlockingChannel:
         """The open connection to `host:port`, or a new one.
 
+        Threads that waited for a failed attempt get the same error: otherwise each would try, one
+        after the other, and with a peer that is silent their number would grow without end.
+
         Raises: ConnectFailed, which names the address.
         """
         self._notice_fork()
@@ -93,18 +109,31 @@ class Connections:
         if known is not None:
             return known
         with self._lock:
-            opening = self._opening.setdefault(address, threading.Lock())
-        with opening:
+            opening = self._opening.setdefault(address, ConnectAttempt())
+        turn = opening.turn
+        with opening.lock:
             # Another thread may have connected meanwhile.
             channel = self.known(address)
-            if channel is None:
-                channel = BlockingChannel.connect(
-                    address, self.timeout_s, self._serve(address), link=self._link
-                )
-                with self._lock:
-                    self._channels[address] = channel
-                self._opened(address)
-            return channel
+            if channel is not None:
+                return channel
+            if opening.turn != turn and opening.failed:
+                raise ConnectFailed(opening.failed)
+            return self._open(address, opening)
+
+    def _open(self, address: str, opening: ConnectAttempt) -> BlockingChannel:
+        try:
+            channel = BlockingChannel.connect(
+                address, self.timeout_s, self._serve(address), link=self._link
+            )
+        except ConnectFailed as error:
+            opening.turn += 1
+            opening.failed = str(error)
+            raise
+        opening.failed = ""
+        with self._lock:
+            self._channels[address] = channel
+        self._opened(address)
+        return channel
 
     def close(self) -> None:
         """Close all connections; the next request connects again."""

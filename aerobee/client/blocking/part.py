@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aerobee.client.blocking.client import SLICE_S, Client, wait
+from aerobee.client.factory import is_copy
 from aerobee.client.leaving import note_failed_close
 from aerobee.client.life import Event, Life, State
 from aerobee.errors import AerobeeError, ConfigurationError
@@ -78,7 +79,8 @@ class Part:
                     self._client.reset()
                 raise
         except BaseException:
-            self._change(Event.ENDED)
+            if self._change(Event.ENDED) is State.CLOSING:
+                self._over.set()
             raise
         if self._change(Event.STARTED) is State.CLOSING:
             self._finish()
@@ -87,8 +89,10 @@ class Part:
         """Unregister from the brokers, for some seconds at most. A second call does nothing.
 
         Called by a handler or a checker, it does not wait: the close begins at once, and ends when
-        the handlers have returned.
+        the handlers have returned. In a forked process it does nothing, as of a Client.
         """
+        if is_copy(self._client.instance):
+            return
         if threading.current_thread() in self._workers:
             if self._life.state is State.RUNNING:
                 with self._client.lock:

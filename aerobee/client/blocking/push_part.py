@@ -129,7 +129,7 @@ class PushPart(Part):
         if border.error is None:
             return verdict
         batch.error = border.error
-        return verdict_of_error(border.error)
+        return verdict_of_error(border.error, len(batch.messages))
 
 
 @contextmanager

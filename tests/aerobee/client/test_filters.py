@@ -1,5 +1,7 @@
 """What a subscription may say: tags, conditions, and nothing that is neither."""
 
+from typing import Any
+
 import pytest
 
 from aerobee import Filter
@@ -29,6 +31,12 @@ def test_tags_are_read_as_brokers_read_them() -> None:
 def test_what_is_neither_tags_nor_sql_is_an_error(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"names no tag|looks like no tag"):
         Filter.of(text)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"A", ["A"], print])
+def test_what_is_no_text_is_an_error(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a text or a Filter"):
+        Filter.of(wrong)
 
 
 def test_an_odd_tag_may_be_named_as_one() -> None:

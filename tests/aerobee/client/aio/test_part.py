@@ -394,6 +394,9 @@ async def test_what_would_never_run_is_refused_where_it_is_given(
         async with front.transaction_producer(checker=lambda _: None) as producer:
             with pytest.raises(ConfigurationError):
                 await producer.send_in_transaction(Message(fresh("topic"), b"x"), function)
+    with pytest.raises(ConfigurationError, match="a text or a Filter"):
+        # It looks like the handler, which is the third.
+        front.push(fresh("group")).subscribe(fresh("topic"), print)
     for function in (generator, async_generator, coroutine, Later()):
         for option in ("on_assigned", "on_revoked", "strategy"):
             with pytest.raises(ConfigurationError):

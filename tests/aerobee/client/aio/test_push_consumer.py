@@ -197,6 +197,26 @@ async def test_of_a_batch_only_what_failed_comes_again(front: Front, fresh: Fres
     assert set(counts.values()) == {1}
 
 
+@pytest.mark.parametrize("wrong", [-1, 1])
+async def test_a_batch_with_a_wrong_place_comes_again(
+    front: Front, fresh: Fresh, wrong: int
+) -> None:
+    topic = fresh("topic")
+    await send(front, topic, b"x")
+    tries: list[int] = []
+
+    def handler(messages: Sequence[ReceivedMessage]) -> None:
+        tries.append(messages[0].reconsume_times)
+        if len(tries) == 1:
+            raise BatchFailed([wrong], level=1)
+
+    consumer = front.push(fresh("group"), start_from=FIRST)
+    consumer.subscribe(topic, handler=front.handler(handler))
+    async with consumer:
+        await until(lambda: len(tries) == 2)
+    assert tries == [0, 1]
+
+
 async def test_a_handler_that_takes_too_long_loses_its_messages(front: Front, fresh: Fresh) -> None:
     topic = fresh("topic")
     await send(front, topic, b"slow")

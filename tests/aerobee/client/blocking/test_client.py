@@ -6,8 +6,12 @@ second, and so on, until the call ends without one.
 """
 
 import dis
+import os
+import socket
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -20,7 +24,9 @@ import aerobee.remoting.client
 from aerobee import ConsumeFrom, Message, MessageQueue
 from aerobee.blocking import AdminClient, Client, Producer, PullConsumer
 from aerobee.client.steps.polling import PullMember
+from aerobee.errors import NoNameServerError
 from tests.conftest import AnyBroker
+from tests.kit.ports import HOST
 
 pytestmark = pytest.mark.service
 
@@ -218,3 +224,47 @@ def test_an_interrupted_close_ends_and_commits_nothing_that_nobody_got(
         if not interrupted:
             break
     assert turns > 5
+
+
+# ── Closes that nobody may wait for ──
+
+
+def test_closes_end_with_a_start_that_fails() -> None:
+    """The first comes while the name server is silent; another waits for the end of the start."""
+    with socket.create_server((HOST, 0)) as silent:
+        producer = Producer(f"{HOST}:{silent.getsockname()[1]}", connect_timeout=60.0)
+
+        def start() -> None:
+            with suppress(NoNameServerError):
+                producer.start()
+
+        starting = threading.Thread(target=start)
+        starting.start()
+        peer, _ = silent.accept()
+        producer.close()
+        closing = threading.Thread(target=producer.close, daemon=True)
+        closing.start()
+        peer.close()
+        starting.join()
+        closing.join(10)
+        assert not closing.is_alive()
+
+
+def test_a_close_in_a_forked_process_waits_for_nobody(
+    broker: AnyBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of the parent that held the lock just then does not exist in the child."""
+    with Client(broker.namesrv_address) as client, Producer(client=client) as producer:
+        with client.lock, monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            assert in_time(producer.close)
+            assert in_time(client.close)
+        assert producer.send(Message(topic, b"x")).ok
+
+
+def in_time(call: Callable[[], object]) -> bool:
+    """Whether a call, in a thread that may be left to itself, ends within seconds."""
+    calling = threading.Thread(target=call, daemon=True)
+    calling.start()
+    calling.join(10)
+    return not calling.is_alive()

@@ -1,5 +1,7 @@
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from aerobee.client.blocking.connections import WINDOW, Connections
 from aerobee.client.steps.effects import Ask
 from aerobee.errors import ConnectError, RequestTimeoutError, TransportError
+from aerobee.remoting.client.link import Link
 from aerobee.remoting.errors import ConnectFailed
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
@@ -83,6 +86,35 @@ def test_nobody_at_an_address_is_an_error_that_names_it(broker: AnyBroker) -> No
     outcomes = connections.exchange([ask(nobody), ask(broker.address), ask(nobody)])
     assert [type(outcome) for outcome in outcomes] == [ConnectError, Command, ConnectError]
     connections.close()
+
+
+def test_a_failed_attempt_to_connect_is_that_of_all_who_wait_for_it() -> None:
+    """With a peer that is silent each of them would wait for its own, and more come meanwhile."""
+    many = 10
+    attempts: list[str] = []
+    gone, beginning = threading.Event(), threading.Barrier(many + 1)
+
+    def connect(address: str) -> None:
+        attempts.append(address)
+        assert gone.wait(TIMEOUT_S)
+        raise ConnectionRefusedError("it is gone")
+
+    connections = Connections(TIMEOUT_S, link=Link(shortcut=connect))
+
+    def fails() -> str:
+        beginning.wait()
+        with pytest.raises(ConnectFailed) as failed:
+            connections.channel("nobody:1")
+        return str(failed.value)
+
+    with ThreadPoolExecutor(many) as threads:
+        failures = [threads.submit(fails) for _ in range(many)]
+        beginning.wait()
+        gone.wait(0.5)
+        gone.set()
+        (said,) = {failure.result(TIMEOUT_S) for failure in failures}
+        assert said == "nobody:1: it is gone"
+    assert len(attempts) < many / 2
 
 
 def test_a_silent_peer_costs_one_time_out_and_nobody_else_an_answer(
