@@ -104,7 +104,7 @@ class Background:
         while True:
             due_s = self._deadlines[0][0] - monotonic() if self._deadlines else IDLE_S
             try:
-                return self._inbox.get(timeout=max(0.0, due_s))
+                return self._inbox.get(timeout=max(0.0, min(due_s, IDLE_S)))
             except Empty:
                 if self._deadlines and self._deadlines[0][0] <= monotonic():
                     return heapq.heappop(self._deadlines)[2]

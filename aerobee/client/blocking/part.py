@@ -39,6 +39,8 @@ class Part:
         """Set when it is closed."""
         self._closer: int | None = None
         """The thread that closes it."""
+        self._finishing = False
+        """Whether it has begun to do so: Ctrl-C may come in front of that."""
         self._workers: list[threading.Thread] = []
         """The threads that call a user's code."""
 
@@ -99,16 +101,26 @@ class Part:
                     self._stop_taking()
                 threading.Thread(target=self.close, name=f"close {self._life.what}").start()
             return
-        match self._change(Event.CLOSE):
+        match self._begin_close():
             case State.RUNNING | State.LOST:
                 self._finish()
             case State.CLOSING if self._closer != threading.get_ident():
                 # A signal may interrupt a close by another one, which must not wait for itself.
                 wait(self._over, float("inf"))
+            case State.CLOSING if not self._finishing:
+                self._finish()
+
+    def _begin_close(self) -> State:
+        with self._client.lock:
+            if self._life.state in (State.RUNNING, State.LOST):
+                # First: behind an interrupted change, another close would wait for nobody.
+                self._closer = threading.get_ident()
+            return self._life.on(Event.CLOSE)
 
     def _finish(self) -> None:
         self._closer = threading.get_ident()
         try:
+            self._finishing = True
             self._drain()
             try:
                 self._end()

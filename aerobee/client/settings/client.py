@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 RETRY_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 NAMESRV_PORT = 9876
+CONNECT_MAX_S = 3600.0
+"""The longest timeout of a connection; without an end a silent host would hold up for ever."""
 NAMESRV_DEFAULT = f"127.0.0.1:{NAMESRV_PORT}"
 
 
@@ -126,6 +128,8 @@ class ClientConfig:
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} is a number of seconds above 0")
+        if self.connect_timeout > CONNECT_MAX_S:
+            raise ConfigurationError(f"connect_timeout is at most {CONNECT_MAX_S:g} s")
         self._check_namespaces()
         object.__setattr__(self, "hooks", tuple(self.hooks))
         for hook in self.hooks:

@@ -16,7 +16,13 @@ from aerobee.client.route import MASTER_ID
 from aerobee.client.steps.answers import expect
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.routes import Routes
-from aerobee.errors import AerobeeError, BrokerError, ConfigurationError, TransportError
+from aerobee.errors import (
+    AerobeeError,
+    BrokerError,
+    ConfigurationError,
+    NoNameServerError,
+    TransportError,
+)
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.client import ConsumerData, HeartbeatData, ProducerData
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
@@ -210,7 +216,11 @@ class Instance(Routes):
             yield from self.send_heartbeats()
 
     def refresh_routes(self) -> Steps[None]:
-        """Query the routes of all topics in use; after a failure the old route stays."""
+        """Query the routes of all topics in use; after a failure the old route stays.
+
+        Where no name server answers, the other topics are not tried: heartbeats wait meanwhile,
+        and brokers would take this client for gone.
+        """
         if self.everywhere:
             try:
                 yield from self.greet(self.config.request_timeout)
@@ -229,6 +239,8 @@ class Instance(Routes):
             except AerobeeError as error:
                 if topic not in self.planned:
                     self.log_once(topic, "route of %s not refreshed: %s", topic, error)
+                if isinstance(error, NoNameServerError):
+                    return
 
     def _route_changed(self, topic: str) -> None:
         for consumer in self.consumers.values():

@@ -49,7 +49,7 @@ class OrderlyMember(PushMember):
     """The state of one orderly push consumer, and its steps."""
 
     _refused: set[MessageQueue] = field(default_factory=set)
-    """Queues that another member has locked."""
+    """Queues that another member has locked, or on which a handler of before still works."""
 
     # ── Queues ──
 
@@ -66,6 +66,10 @@ class OrderlyMember(PushMember):
             if held.again_at == NEVER:
                 held.again_at = 0.0
                 self.wake_one()
+            return
+        if any(batch.held.queue == queue for batch in self.running):
+            # Its handler began under a lock that was lost since.
+            self._refused.add(queue)
             return
         asked_at = self.instance.clock.monotonic()
         if not self.config.broadcasting and not (

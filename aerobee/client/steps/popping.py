@@ -44,7 +44,7 @@ from aerobee.remoting.wire.headers.pop import (
 from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
@@ -118,8 +118,8 @@ class Popper:
     tracing: Tracing | None = None
     deliveries: Deliveries | None = None
     """The deliveries with an open outcome, for the trace."""
-    hold_max_s: float = float("inf")
-    """The longest time that a broker may hold a request."""
+    hold_max_s: float = 20.0
+    """The longest time that a broker may hold a request, as long as a pull: it may be gone."""
     room_bytes: Callable[[], int] = lambda: CACHED_BYTES_MAX
     """How many bytes the bodies of one response may take; one message alone may take more."""
     _turn: int = 0
@@ -307,26 +307,37 @@ class Popper:
     # ── Acknowledgement ──
 
     def acknowledge(self, messages: Iterable[ReceivedMessage]) -> Steps[None]:
-        """Acknowledge messages.
+        """Acknowledge messages; a failure at one broker does not stop those at others.
 
-        Raises: ConfigurationError, BrokerError, TransportError.
+        Raises: ConfigurationError, and the first BrokerError or TransportError at the end.
         """
         by_broker: dict[str, list[tuple[ReceivedMessage, Receipt]]] = defaultdict(list)
         for message in messages:
             receipt = Receipt.of(message)
             by_broker[receipt.broker].append((message, receipt))
+        failed: list[AerobeeError] = []
         for name, some in by_broker.items():
-            address = self.instance.master(name)
-            if address not in self._single_acks:
-                try:
-                    yield from self._acknowledge_together(name, address, some)
-                except UnsupportedRequestError:
-                    self._single_acks.add(address)
-            if address in self._single_acks:
-                for message, receipt in some:
-                    yield from self._acknowledge_one(name, address, message, receipt)
-            for message, _ in some:
-                self._ended(message, ConsumeOutcome.SUCCESS)
+            try:
+                yield from self._acknowledge_at(name, some)
+            except AerobeeError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def _acknowledge_at(
+        self, name: str, some: Sequence[tuple[ReceivedMessage, Receipt]]
+    ) -> Steps[None]:
+        address = self.instance.master(name)
+        if address not in self._single_acks:
+            try:
+                yield from self._acknowledge_together(name, address, some)
+            except UnsupportedRequestError:
+                self._single_acks.add(address)
+        if address in self._single_acks:
+            for message, receipt in some:
+                yield from self._acknowledge_one(name, address, message, receipt)
+        for message, _ in some:
+            self._ended(message, ConsumeOutcome.SUCCESS)
 
     def _ended(self, message: ReceivedMessage, outcome: ConsumeOutcome) -> None:
         """Trace the outcome of a message."""

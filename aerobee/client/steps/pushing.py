@@ -381,12 +381,10 @@ class PushMember(Member):
         while not self.closing.is_set:
             yield Wait(self.closing, min(limit_s / 4, WATCH_AT_MOST_S))
             late = self.instance.clock.monotonic() - limit_s
-            for batch in [
-                delivery
-                for delivery in self.running
-                if delivery.began <= late and not delivery.given_up
-            ]:
-                yield from self._give_up_batch(batch)
+            for batch in tuple(self.running):
+                # Some may have ended while others were sent back.
+                if batch in self.running and batch.began <= late and not batch.given_up:
+                    yield from self._give_up_batch(batch)
 
     def _give_up_batch(self, batch: Batch) -> Steps[None]:
         batch.given_up = True

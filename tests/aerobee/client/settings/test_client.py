@@ -1,5 +1,7 @@
 """Name-server addresses and options."""
 
+from math import inf
+
 import pytest
 
 from aerobee import Client, Producer
@@ -43,6 +45,8 @@ def test_options_that_cannot_work_are_refused() -> None:
         RetryPolicy(attempts=0)
     with pytest.raises(ConfigurationError, match="request_timeout"):
         ClientConfig(name_servers=("a:1",), client_id="c", process_id=1, request_timeout=0)
+    with pytest.raises(ConfigurationError, match="connect_timeout"):
+        ClientConfig(name_servers=("a:1",), client_id="c", process_id=1, connect_timeout=inf)
 
 
 def test_an_option_that_does_not_exist_is_refused() -> None:

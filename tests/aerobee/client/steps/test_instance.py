@@ -1,5 +1,7 @@
 """What a client keeps up to date: routes, heartbeats, and whom it has told."""
 
+from itertools import pairwise
+
 import pytest
 
 from aerobee.client.steps.effects import Ask, Effect, Steps, Wait
@@ -58,6 +60,16 @@ def test_routes_in_use_are_asked_for_every_30_seconds(stage: Stage) -> None:
     stage.perform(stage.instance.fetch_route("U", 1.0))
     at = [when for when, whom in live(stage, 65) if whom == "ns:1"]
     assert at == [30, 30, 60, 60]
+
+
+def test_silent_name_servers_do_not_hold_up_heartbeats(stage: Stage) -> None:
+    """With many topics brokers would take the client for gone: after two minutes without one."""
+    for number in range(50):
+        stage.perform(stage.instance.fetch_route(f"T{number}", 1.0))
+    stage.takes_s[GetRouteInfo] = 3.0
+    stage.answers(GetRouteInfo, ConnectError("silent"))
+    at = [when for when, whom in live(stage, 300) if whom == "broker-a:10911"]
+    assert max(after - before for before, after in pairwise(at)) < 60
 
 
 def test_a_silent_broker_is_told_as_soon_as_it_answers(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """POP consumers against a real broker, on every front."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, cast
 
 import anyio
@@ -12,10 +13,11 @@ from aerobee import ConsumeFrom, ReceivedMessage
 from aerobee.client.factory import uniq_ids as uniq_ids_of
 from aerobee.client.settings.consumers import PopConfig
 from aerobee.client.steps.deliveries import OPEN_MAX, Deliveries
+from aerobee.client.steps.effects import Ask
 from aerobee.client.steps.popping import RECEIPT, Popper
 from aerobee.client.steps.popping_member import HOLD_S, PoppingMember
 from aerobee.client.steps.traces import Traces
-from aerobee.errors import ConfigurationError
+from aerobee.errors import BrokerNotFoundError, ConfigurationError, ConnectError
 from aerobee.hooks import ConsumeOutcome
 from aerobee.remoting.wire.bodies.client import HeartbeatData
 from aerobee.remoting.wire.bodies.pop import (
@@ -248,3 +250,36 @@ def test_messages_of_two_topics_popped_in_one_millisecond_are_told_apart() -> No
         "T": [0, 5],
         "U": [1],
     }
+
+
+def test_a_broker_that_is_away_keeps_no_acknowledgement_from_the_others() -> None:
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a", "broker-b"))
+    stage.perform(stage.instance.route("T", 1.0))
+    stage.answers(BatchAckMessage, ConnectError("broker-a is away"), answer())
+    popped = [
+        replace(message(0), properties={RECEIPT: f"0 1700000000000 60000 3 0 {broker} 2 0"})
+        for broker in ("broker-gone", "broker-a", "broker-b")
+    ]
+    with pytest.raises(BrokerNotFoundError, match="broker-gone"):
+        stage.perform(Popper(stage.instance, PopConfig(group="g")).acknowledge(popped))
+    assert [ask.address for ask in stage.asked(BatchAckMessage)] == [
+        "broker-a:10911",
+        "broker-b:10911",
+    ]
+
+
+def test_a_broker_holds_no_request_for_as_long_as_its_caller_would_wait() -> None:
+    """Its machine may be gone meanwhile, and nothing would say so."""
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a"))
+    stage.answers(PopMessage, *[answer(210)] * 5, ConnectError("gone"), answer(209))
+    popper = Popper(stage.instance, PopConfig(group="g"))
+    stage.takes_s[PopMessage] = 20.0
+    assert stage.perform(popper.receive("T", 32, 200.0, "*")) == []
+    asks = stage.asked(PopMessage)
+    assert len(asks) > 6
+    assert all(ask.timeout_s <= 30 for ask in asks)
+    receiving = popper.receive("T", 32, inf, "*")
+    assert isinstance(next(receiving), Ask)
+    receiving.close()

@@ -187,6 +187,24 @@ def test_nothing_is_pulled_far_beyond_a_message_that_is_stuck() -> None:
     assert consumer.member.held[T0].full
 
 
+def test_what_is_handled_while_another_is_sent_back_does_not_come_again(
+    consumer: Consumer,
+) -> None:
+    """Two handlers are late, and the broker takes its time with the message of the first."""
+    consumer.pull(0, 1, then=2)
+    late, later = consumer.batch(), consumer.batch()
+    watch = consumer.member.watch_over()
+    next(watch)
+    consumer.stage.now_s += consumer.member.config.handler_timeout
+    asked = until_next_wait(watch)
+    answered = consumer.stage.carry_out(next(asked))
+    consumer.member.finished(later)
+    with pytest.raises(StopIteration):
+        asked.send(answered)
+    assert (late.given_up, later.given_up) == (True, False)
+    assert consumer.committable == 2
+
+
 def test_in_broadcasting_a_failure_is_dropped_and_there_is_no_retry_topic() -> None:
     consumer = Consumer(model=MessageModel.BROADCASTING)
     assert set(consumer.member.held) == {T0}
@@ -245,6 +263,22 @@ def test_nothing_is_handed_out_under_a_lock_that_may_be_over() -> None:
     consumer.stage.perform(until_next_wait(watch))
     assert held.dropped
     assert T0 not in consumer.member.held
+
+
+def test_in_order_a_lost_queue_begins_again_behind_its_handler() -> None:
+    """The lock is over, and granted again while the handler still works on the queue."""
+    consumer = Consumer(orderly=True)
+    consumer.pull(0, 1, then=2)
+    at_work = consumer.batch()
+    consumer.stage.now_s += orderly.LOCK_LIVES_S
+    watch = consumer.member.watch_over()
+    next(watch)
+    consumer.stage.perform(until_next_wait(watch))
+    assert not consumer.stage.perform(consumer.member.rebalance())
+    assert T0 not in consumer.member.held
+    consumer.member.finished(at_work)
+    assert consumer.stage.perform(consumer.member.rebalance())
+    assert T0 in consumer.member.held
 
 
 # ── Requests of brokers ──
