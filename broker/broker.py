@@ -103,10 +103,7 @@ class Broker:
         self.query = add(QueryFeature(core))
         done = None if self.timers is None else self.timers.done
         copies = Copies(topics, consumers, self.delay.offsets, self.assignment.modes, done)
-        names = self.namesrv
-        self.replication = add(
-            ReplicationFeature(core, copies, names.registration, names.connect, names.tls)
-        )
+        self.replication = add(ReplicationFeature(core, copies, self.namesrv))
         self.failover = self._made_failover()
         pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
         limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)

@@ -31,10 +31,11 @@ from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, Notify
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.core.feature import Service
-    from aerobee.broker.replication.master_calls import Connect
+    from aerobee.broker.replication.master_calls import MasterLink
     from aerobee.broker.replication.master_tables import Copies
     from aerobee.broker.replication.slaves_view import SlaveFigures
     from aerobee.remoting.wire.bodies.statistics import GroupRecord
@@ -59,20 +60,21 @@ class Masters(Protocol):
     def become_slave(self, broker_id: int) -> None: ...
 
 
+class Names(Protocol):
+    """The ways to other brokers."""
+
+    @property
+    def registration(self) -> Masters: ...
+    def connect(self, address: str) -> AbstractAsyncContextManager[MasterLink]: ...
+    def tls(self) -> ssl.SSLContext | None: ...
+
+
 class ReplicationFeature(Feature):
     """The port for slaves and the answer how far they are; of a slave, what follows its master."""
 
-    def __init__(
-        self,
-        core: Core,
-        tables: Copies,
-        masters: Masters,
-        connect: Connect,
-        tls: Callable[[], ssl.SSLContext | None],
-    ) -> None:
-        """`tables` are to be those of the master, `masters` is asked who that is, and `connect`
-        opens connections to its listenPort; by `tls` those to its haListenPort are encrypted.
-        """
+    def __init__(self, core: Core, tables: Copies, names: Names) -> None:
+        """`tables` are to be those of the master, and `names` leads to it."""
+        masters, connect = names.registration, names.connect
         self._core, self._masters = core, masters
         self._store = core.store
         self.slaves = SlavesView(core, trio.current_time)
@@ -95,7 +97,7 @@ class ReplicationFeature(Feature):
         if self.role_changes:
             self.following = Following(core, self.master, connect)
             if config.replication.ha_tls:
-                self.following.tls = tls
+                self.following.tls = names.tls
             self.tables = MasterTables(core, tables, self._followed, connect)
             self.slave_services = (self.following, self.tables)
             status.following = self.following
