@@ -64,7 +64,8 @@ class HoldQuota(Generic[H]):
     def admit(self, request: H, evict: Callable[[H], None]) -> bool:
         """Add a request, if its connection and its group may hold it.
 
-        `evict` releases another one for it, as often as needed.
+        `evict` releases another one for it, as often as needed. Where the limit was lowered since,
+        what is held stays until its time: to evict all above the limit would take a second.
         """
         limits, connection, weight = self.limits, request.connection, request.weight
         while True:
@@ -75,6 +76,8 @@ class HoldQuota(Generic[H]):
                 return False
             if self.weight + weight <= limits.total:
                 break
+            if self.weight > limits.total:
+                return False
             victim = self._victim(would_hold)
             if victim is None:
                 return False

@@ -74,3 +74,23 @@ def test_a_short_text_weighs_one_and_a_long_one_as_much_as_its_filter() -> None:
     assert weight_of(0) == weight_of(1_024) == 1
     assert weight_of(16_384) == 1 + 512
     assert weight_of(64, shared=False) == 3
+
+
+def test_a_limit_that_was_lowered_evicts_nothing_and_admits_nothing_until_there_is_room() -> None:
+    quota: HoldQuota[HeldRequest] = HoldQuota(LIMITS)
+    greedy, modest = Peer(0), Peer(1)
+    waiting = [request(greedy, "g", 1) for _ in range(8)]
+    evicted: list[HeldRequest] = []
+    assert all(quota.admit(held, evicted.append) for held in waiting)
+    quota.limits = LIMITS._replace(total=3)
+    assert not quota.admit(request(modest, "h", 1), evicted.append)
+    assert not evicted
+    for held in waiting[:5]:
+        quota.release(held)
+
+    def evict(held: HeldRequest) -> None:
+        evicted.append(held)
+        quota.release(held)
+
+    assert quota.admit(request(modest, "h", 1), evict), "as ever, the greedy one makes room"
+    assert evicted == waiting[5:6]
