@@ -2,8 +2,9 @@
 
 Commits overwrite: no range check and no order, a smaller offset is stored like any other. A
 negative offset means "none". The table is saved in `consumerOffset.json`; a crash loses the commits
-since the last save, and their messages are delivered again. Source: semantics §3.1–3.2
-(ConsumerOffsetManager).
+since the last save, and their messages are delivered again. With them are the resets that running
+consumers have not got yet: after a start they still have their offsets of before. Source: semantics
+§3.1–3.2 (ConsumerOffsetManager).
 """
 
 from __future__ import annotations
@@ -201,10 +202,13 @@ class ConsumerOffsetTable:
         self.resets.pop((group, topic, queue_id), None)
         self.commit(group, topic, queue_id, consumer_offset, now_ms)
         self.resets[group, topic, queue_id] = consumer_offset
+        self.changes += 1
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset of a pending reset, returned once; None without one."""
-        return self.resets.pop((group, topic, queue_id), None)
+        reset = self.resets.pop((group, topic, queue_id), None)
+        self.changes += reset is not None
+        return reset
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, or NO_OFFSET."""
@@ -242,6 +246,7 @@ class ConsumerOffsetTable:
         for queue_id in queue_ids:
             if len(self.resets) < RESETS_MAX:
                 self.resets[group, topic, queue_id] = 0
+                self.changes += 1
 
     def delete_group(self, group: str) -> None:
         """Remove all offsets of `group`. Raises: NoPermission."""
@@ -363,8 +368,9 @@ class ConsumerOffsetTable:
         is unchanged then.
         """
         entries = offsets_of(document)
+        resets = resets_of(document)
         version = version_of(document)
-        self.entries = entries
+        self.entries, self.resets = entries, resets
         self.topics_by_group, self.groups_by_topic = {}, {}
         for topic, group in self.pairs():
             self.note(topic, group)
@@ -383,7 +389,15 @@ class ConsumerOffsetTable:
         replaced it.
         """
         head = {**self.extra, "dataVersion": version_document(self.version)}
-        yield msgspec.json.encode(head)[:-1] + b',"groupTopicMap":'
+        yield msgspec.json.encode(head)[:-1]
+        if self.resets:
+            yield b',"resets":'
+            resets = list(self.resets.items())
+            yield from object_pieces(
+                (f"{topic}{SEPARATOR}{group}{SEPARATOR}{queue_id}", at)
+                for (group, topic, queue_id), at in resets
+            )
+        yield b',"groupTopicMap":'
         groups = list(self.topics_by_group)
         yield from object_pieces(
             (group, self.topics_of(group)) for group in groups if group in self.topics_by_group
@@ -394,7 +408,7 @@ class ConsumerOffsetTable:
         yield b"}"
 
 
-OUR_KEYS: Final = frozenset({"dataVersion", "groupTopicMap", "offsetTable"})
+OUR_KEYS: Final = frozenset({"dataVersion", "groupTopicMap", "offsetTable", "resets"})
 
 
 def offsets_of(document: Mapping[str, Any]) -> dict[str, dict[int, int]]:
@@ -404,6 +418,15 @@ def offsets_of(document: Mapping[str, Any]) -> dict[str, dict[int, int]]:
         for key, queues in mapping(document, "offsetTable").items()
         if SEPARATOR in key
     }
+
+
+def resets_of(document: Mapping[str, Any]) -> dict[tuple[str, str, int], int]:
+    """The pending resets in it, which are ours alone. Raises: ValueError when it is malformed."""
+    resets = {}
+    for key, at in mapping(document, "resets").items():
+        topic, group, queue_id = key.split(SEPARATOR)
+        resets[group, topic, int(queue_id)] = int(at)
+    return resets
 
 
 def split_key(key: str) -> tuple[str, str]:

@@ -146,6 +146,8 @@ class ConsumersFeature(Feature):
         """Load offsets, filters and groups."""
         now_ms = self._core.clock.now_ms()
         self.offset_file.load(self.tables.offsets.load)
+        if self._core.role.is_slave:
+            self.tables.offsets.resets.clear()  # A slave may be the master much later.
         self._filter_file.load(lambda document: self.tables.filters.load(document, now_ms))
         self.group_file.load(self.tables.groups.load)
 

@@ -54,7 +54,7 @@ async def test_config_queues_offsets_and_pop_retry_topics_go(tmp_path: Path) -> 
 
 @pytest.mark.trio
 async def test_who_runs_gets_the_first_message_of_the_topic_made_anew(tmp_path: Path) -> None:
-    async with open_desk(tmp_path) as desk:
+    async with open_desk(tmp_path / "data") as desk:
         desk.topic("t")
         for _ in range(5):
             await desk.send("t")
@@ -65,11 +65,21 @@ async def test_who_runs_gets_the_first_message_of_the_topic_made_anew(tmp_path: 
         for name in ("g", "away"):
             desk.offsets.commit(name, "t", 0, 5, 0)
         assert (await delete(desk, "t")).code == Code.SUCCESS
-        await desk.send("t")
-        assert not desk.offsets.commit("g", "t", 0, 5, 0), "where it was does not count any more"
-        moved = await desk.pull("t", 5)
-        assert (moved.code, said(moved)["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "0")
-        assert desk.offsets.take_reset("away", "t", 0) is None
+        for _ in range(8):
+            await desk.send("t")
+        await desk.puts.durable()
+        shutil.copytree(tmp_path / "data", tmp_path / "killed", copy_function=copy_if_there)
+        await assert_begins_again(desk)
+    async with open_desk(tmp_path / "killed") as desk:
+        await assert_begins_again(desk)
+
+
+async def assert_begins_again(desk: Desk) -> None:
+    assert not desk.offsets.commit("g", "t", 0, 5, 0), "where it was does not count any more"
+    moved = await desk.pull("t", 5)
+    assert (moved.code, said(moved)["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "0")
+    assert desk.offsets.commit("g", "t", 0, 1, 0), "it has heard of it"
+    assert desk.offsets.take_reset("away", "t", 0) is None
 
 
 def copy_if_there(source: str, target: str) -> None:

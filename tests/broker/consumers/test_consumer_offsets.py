@@ -136,6 +136,23 @@ def test_no_piece_of_the_text_holds_many_entries() -> None:
     assert max(piece.count(b"@g") for piece in offsets.pieces()) <= PIECE_ENTRIES
 
 
+def test_resets_that_nobody_has_got_yet_are_saved_with_the_offsets() -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.commit("g", "t", 0, 9, 0)
+    assert "resets" not in written_by(offsets)
+    offsets.reset("g", "t", 0, 3, 0)
+    offsets.begin_again("other", "made_anew", [0, 1])
+    before = offsets.changes
+    again = ConsumerOffsetTable()
+    again.load(written_by(offsets))
+    assert again.resets == offsets.resets
+    assert not again.commit("g", "t", 0, 9, 0)
+    assert offsets.take_reset("g", "t", 0) == again.take_reset("g", "t", 0) == 3
+    assert offsets.changes == before + 1, "one that was got is to be saved as well"
+    assert offsets.take_reset("g", "t", 0) is None
+    assert offsets.changes == before + 1
+
+
 def test_unknown_fields_of_a_file_are_kept() -> None:
     offsets = ConsumerOffsetTable()
     offsets.load({"offsetTable": {}, "later": {"a": 1}})
@@ -143,7 +160,14 @@ def test_unknown_fields_of_a_file_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [{"offsetTable": []}, {"offsetTable": {"t@g": {"x": 1}}}, {"offsetTable": {"t@g": 5}}]
+    "broken",
+    [
+        {"offsetTable": []},
+        {"offsetTable": {"t@g": {"x": 1}}},
+        {"offsetTable": {"t@g": 5}},
+        {"resets": {"t@g": 5}},
+        {"resets": {"t@g@x": 5}},
+    ],
 )
 def test_a_broken_document_leaves_the_table_as_it_was(broken: dict[str, Any]) -> None:
     offsets = ConsumerOffsetTable()

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from aerobee.broker.answers import refusal
+from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.consumers.clients import Client
 from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
 from aerobee.remoting.server import turns
@@ -304,3 +305,18 @@ async def test_with_the_switch_off_an_old_client_is_named(tmp_path: Path) -> Non
         assert answer.code == Code.SYSTEM_ERROR
         assert f"c{member.id}" in (answer.remark or "")
         assert member.told == []
+
+
+async def test_a_reset_outlives_a_start_but_not_one_as_a_slave(tmp_path: Path) -> None:
+    """A slave may be the master much later, when its own open resets are long over."""
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        await desk.send()
+        desk.offsets.commit("g", "t", 0, 1, 0)
+        desk.offsets.reset("g", "t", 0, 0, 0)
+        assert await desk.saver.save_all()
+    async with open_desk(tmp_path) as desk:
+        assert desk.offsets.resets == {("g", "t", 0): 0}
+        assert await desk.saver.save_all()
+    async with open_desk(tmp_path, broker_role=BrokerRole.SLAVE, broker_id=1) as desk:
+        assert not desk.offsets.resets
