@@ -112,6 +112,8 @@ class MasterTables:
         """The master's, as they were last copied."""
         self._late: Progress | None = None
         """The offsets that count once the log of this slave is there."""
+        self._renewals = 0
+        """How often a topic was made anew: progress that was asked for before may be of the old."""
         self._versions: dict[str, Any] = {}
         """Of the tables with a version, as they were last copied."""
         self._whole = self._progressed = False
@@ -164,6 +166,7 @@ class MasterTables:
         would outlast what consumers commit now.
         """
         self._late = None
+        self._renewals += 1
         self._forget_topic(name)
 
     def _forget_topic(self, name: str) -> None:
@@ -310,8 +313,12 @@ class MasterTables:
         if self._late is not None and self._has(self._late.end):
             late, self._late = self._late, None
             await self._take(late)
+        renewals = self._renewals
         progress = await self._progress_at(link)
-        if await self._reach(progress.end):
+        reached = await self._reach(progress.end)
+        if renewals != self._renewals:
+            return
+        if reached:
             self._late = None
             await self._take(progress)
         else:

@@ -18,6 +18,7 @@ from aerobee.broker.replication.master_tables import AGAIN_S, Copies, MasterTabl
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.bodies.pop import RequestModeRequest
 from aerobee.remoting.wire.bodies.topic import TopicConfig
+from aerobee.remoting.wire.codes import RequestCode
 from aerobee.store.format.system_names import REVIVE_GROUP
 from aerobee.store.format.timer import TimerCheck
 from aerobee.store.replication.group import Group
@@ -25,9 +26,11 @@ from tests.broker.desk import open_desk
 from tests.broker.replication.pairs import SLAVE, Link, open_pair, until_true
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
     from tests.broker.desk import Desk
 
 pytestmark = pytest.mark.trio
@@ -159,6 +162,49 @@ async def test_offsets_of_a_topic_that_was_made_again_between_two_copies_go(tmp_
         master.offsets.commit("g", name, queue_id, 3, 1)
         await both.copy()
         assert slave.offsets.query("g", name, queue_id) == 3
+        nursery.cancel_scope.cancel()
+
+
+class Meanwhile(Link):
+    """A master that does something behind its answer about offsets, ahead of the next one."""
+
+    do: Callable[[], Awaitable[None]] | None = None
+
+    async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command:
+        if code == RequestCode.GET_ALL_DELAY_OFFSET and self.do is not None:
+            await self.do()
+        return await super().call(code, header, body, timeout_s)
+
+
+async def test_offsets_of_a_topic_that_is_made_again_during_a_copy_go(tmp_path: Path) -> None:
+    async with open_pair(tmp_path) as pair, trio.open_nursery() as nursery:
+        master, slave = pair.master, pair.slave
+        both = Two(master, slave)
+        link = Meanwhile(master)
+        renewed: list[str] = []
+        slave.store.log_in.after_renewal.add(renewed.append)
+        await nursery.start(pair.following.run)
+        master.topic()
+        for _ in range(9):
+            await master.send()
+        [(name, queue_id)] = master.store.queues.table
+        master.offsets.commit("g", name, queue_id, 8, 1)
+        await until_true(lambda: pair.equal)
+        await both.tables.copy(link)
+        assert slave.offsets.query("g", name, queue_id) == 8
+        await nursery.start(both.tables.run)
+
+        async def renew() -> None:
+            if not renewed:
+                await master.store.space.queues.destroy_topics({name})
+                master.offsets.delete_topic(name)
+                await master.send()
+                await until_true(lambda: pair.equal and bool(renewed))
+
+        link.do = renew
+        await both.tables.copy(link)
+        assert renewed == [name]
+        assert slave.offsets.query("g", name, queue_id) == NO_OFFSET
         nursery.cancel_scope.cancel()
 
 
