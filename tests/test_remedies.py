@@ -33,6 +33,8 @@ RUN_BY: Final = {
         "mv",
     ): "tests/faults/test_failover_start.py::"
     "test_a_directory_of_a_controller_is_refused_with_etcd_and_moves_with_the_printed_command",
+    ("broker/topics/topics_file.py", "rm"): "tests/broker/topics/test_topics_file.py::"
+    "test_the_printed_command_goes_on_with_the_topics_of_the_queues",
     ("broker/start_checks.py", "chown"): "tests/broker/test___main__.py::"
     "test_a_directory_of_somebody_else_is_refused_with_the_command_that_helps",
     ("broker/start_checks.py", "install -d"): "tests/broker/test___main__.py::"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 << 20
 UNIT_BYTES = 20
-TABLES_FIRST = ("checkpoint", "abort")
+TABLES_FIRST = ("checkpoint", "abort", "savedtopics")
 TABLES_WITHIN_S = 1.0
 """A change of a table is in its file after that time, unless the disk is in trouble."""
 SPARED = 1.02

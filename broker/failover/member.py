@@ -47,7 +47,8 @@ HEIR_WAITS: Final = 1.0
 
 LACKS: Final = {
     Lack.EMPTIED: "it was emptied while this member was in the sync set",
-    Lack.OLD_TABLES: "it was cut, and the tables of the next master are not here yet",
+    Lack.OLD_TABLES: "it was cut, or its tables were gone, and the tables of the next master are"
+    " not here yet",
 }
 """Why a copy that is marked so may not be a master's."""
 

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from aerobee.broker.core.feature import Feature
+from aerobee.broker.saved.save import SavedTable
 from aerobee.broker.topics.topic_processor import TopicProcessor
+from aerobee.broker.topics.topics_file import TopicsFile
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import topic as headers
-from aerobee.store.errors import StoreForeign
+from aerobee.store.errors import StoreDamaged, StoreForeign
+from aerobee.store.format.names import OLD_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +31,10 @@ class TopicsFeature(Feature):
 
     def __init__(self, core: Core, table: TopicTable) -> None:
         self.table = table
-        self.file = core.tables.asked(table, "topics.json")
+        root, disk = core.store.root, core.disk
+        self._on_disk = TopicsFile(root, disk, core.clock, table.is_system)
+        self.file = SavedTable(table, self._on_disk)
+        self._config, self._disk, self._root = core.config, disk, root
         self._store = core.store
         self._clock = core.clock
         table.listeners.append(self._changed)
@@ -53,7 +59,9 @@ class TopicsFeature(Feature):
         yield
 
     def load(self) -> None:
-        """Load the table, and refuse unsupported topics."""
+        """Load the table; refuse unsupported topics, and to begin anew a table that was saved."""
+        if self._on_disk.is_lost():
+            self._without_table()
         self.file.load(self.table.load)
         batches = self.table.with_attribute("queue.type", "BatchCQ")
         if batches:
@@ -64,6 +72,15 @@ class TopicsFeature(Feature):
         for topic in self.table.with_attribute("cleanup.policy", "COMPACTION"):
             log.warning("topic.not_compacted", topic=topic)
 
+    def _without_table(self) -> None:
+        """Go on as a slave, whose tables are its master's. In a group any member may be elected:
+        this one may not before it has copied them. Raises: StoreDamaged, OSError.
+        """
+        if self._config.failover.is_on:
+            self._disk.write_atomically(self._root / OLD_TABLES, b"", backup=False)
+        elif not self._config.is_slave:
+            raise StoreDamaged(self._on_disk.refusal())
+
     def recovered(self, recovery: Recovery) -> None:
         """Add topics that a crash has lost; make the deleted ones agree with the log.
 
@@ -71,7 +88,8 @@ class TopicsFeature(Feature):
         log.
         """
         log_now = self._store.commit_log
-        if self.table.deleted.fit(range(log_now.min_offset, log_now.max_offset)):
+        fitted = self.table.deleted.fit(range(log_now.min_offset, log_now.max_offset))
+        if fitted or self._on_disk.lacks_mark(self.table.configs):
             self.file.request()
             # On disk before a message is stored where a deleted one was.
             with suppress(OSError):

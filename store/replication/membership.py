@@ -2,7 +2,7 @@
 
 A log that is copied anew has epochs from its first byte on, so a mark says that it is not whole.
 Another mark says that the tables are of a time whose log was cut: they may say of a message that it
-was delivered whose copy is gone.
+was delivered whose copy is gone. It is there as well after a start without tables.
 
 Decisions are made in `group`; here they are made durable, always before bytes or reports follow
 from them. A log that must be cut is cut by the next start: the store runs, and readers have its
@@ -42,7 +42,7 @@ class Lack(StrEnum):
     EMPTIED = EMPTIED
     """Its log is gone, and not all of the master's is here."""
     OLD_TABLES = OLD_TABLES
-    """Its log was cut, and the tables of the master are not here."""
+    """Its log was cut, or its tables were gone, and those of the master are not here."""
 
 
 class Membership:

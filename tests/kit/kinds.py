@@ -54,6 +54,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "http_app",
             "layout",
         ),
+        "topics": ("topics_file",),
     },
     Kind.SERVICES: {
         "console": ("commands", "openapi"),

@@ -23,6 +23,7 @@ from aerobee.cli.main import run as run_line
 from aerobee.client import factory
 from aerobee.client.settings.client import ConsumeFrom
 from aerobee.client.steps.effects import Clock
+from aerobee.store.format.names import SAVED_TOPICS
 from aerobee.testing import TestBroker, broker
 from tests.kit.broker_process import BrokerProcess
 
@@ -77,6 +78,7 @@ def test_a_backup_under_load_has_all_that_was_acknowledged_before_it_began(
             stop.set()
             thread.join()
     assert exit_code_of(run_line, ["store", "verify", str(copy)]) == DONE, capfd.readouterr().out
+    assert (copy / SAVED_TOPICS).exists(), "a copy without its tables is no new directory"
     with BrokerProcess(data=copy, settings=SETTINGS) as restored:
         found = read_all(restored.namesrv_address, "orders")
         with Producer(restored.namesrv_address, group="p") as producer:

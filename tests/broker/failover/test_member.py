@@ -563,6 +563,23 @@ async def test_a_member_whose_log_is_gone_is_one_that_was_emptied(tmp_path: Path
         assert one.decider.leases == 0
 
 
+async def test_a_member_whose_tables_were_gone_leads_if_a_person_wants_it(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        assert (await one.desk.send("Orders")).code == 0
+    shutil.rmtree(tmp_path / "config")
+    # It would be the next master, and the others would copy its new tables.
+    record = Record(epoch=1, master=1, sync_set=(1, 2), set_epoch=2)
+    async with alone(tmp_path, record=record) as one:
+        await until_true(lambda: "its tables were gone" in one.member.waits_because)
+        assert one.decider.leases == 0
+    async with alone(tmp_path, record=record) as one:
+        await until_true(lambda: "its tables were gone" in one.member.waits_because)
+        await promote(one, "unclean")
+        await one.until_leads()
+        assert "Orders" in one.desk.topics.configs
+
+
 async def test_an_election_while_a_cut_begins_is_given_back(tmp_path: Path) -> None:
     async with parted(tmp_path) as (one, slave, gate):
         restarts: list[str] = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
 
 SEGMENT = f"{0:020}"
-OWN = ("checkpoint", "consumequeue/T/0/u", "config/topics.json", "timerwheel")
+OWN = ("checkpoint", "consumequeue/T/0/u", "config/topics.json", "savedtopics", "timerwheel")
 SHARED = ("config/kvConfig.json", "config/users.json", "config/acls.json")
 COUNT_OF_COMMANDS = 7
 
