@@ -10,7 +10,8 @@ import pytest
 
 from aerobee.cli.main import cli
 
-EXAMPLES = Path(__file__).parents[1] / "examples" / "spark"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples" / "spark"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
 CRON_FIELDS = re.compile(r"[\d*/,-]+")
 
@@ -59,14 +60,19 @@ def test_every_line_of_the_crontab_has_a_time_and_a_command() -> None:
 
 
 COMMAND_LINES = re.compile(r"^aerobee [^\n]*(?:\n +[^\n]*)*|`aerobee ([^`]*)`", re.MULTILINE)
-CLI_PAGES = ("docs/cli.md", "docs/sdk/admin.md", "README.md")
+CLI_PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "cli.md",
+    *sorted((ROOT / "docs" / "sdk").glob("*.md")),
+    *sorted((ROOT / "docs" / "spark").glob("*.md")),
+]
 
 
-@pytest.mark.parametrize("page", CLI_PAGES)
-def test_every_command_and_option_that_a_page_names_exists(page: str) -> None:
-    text = (Path(__file__).parents[1] / page).read_text()
+@pytest.mark.parametrize("page", CLI_PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
     for found in COMMAND_LINES.finditer(text):
-        words = re.split(r"[\s\[\]()]+", found[0].strip("`"))[1:]
+        words = re.split(r"[\s\[\]()]+", found[0].partition(" #")[0].strip("`"))[1:]
         if words[0] not in ("--version", "ready", "COMMAND"):
             check_line(words)
 
@@ -81,7 +87,7 @@ def check_line(words: list[str]) -> None:
             if isinstance(one, click.Group)
             for name in word.split("|")
         ]
-        if not known or word.isupper() or word.startswith("-"):
+        if not known or word.isupper() or word.startswith(("-", "…")):
             break
         assert all(known), (word, words)
         groups = [one for one in known if one is not None]

@@ -28,6 +28,7 @@ from aerobee.spark.jobs.sending import (
     send,
     sending_options,
 )
+from aerobee.spark.rows.columns import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +79,9 @@ def command(
     source.check()
     with session.opened("replay") as spark:
         output.check(spark)
-        messages = sending.chosen(source.read(spark, (*NEEDED, BORN)))
+        # A condition may name any column.
+        columns = (*NEEDED, BORN) if sending.condition is None else tuple(COLUMNS)
+        messages = sending.chosen(source.read(spark, columns))
         if sending.again:
             messages = sending.left(messages, target, topics_of(messages, source))
         rows = goes(messages, sending, keep_queues=keep_queues)

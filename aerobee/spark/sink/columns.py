@@ -130,9 +130,11 @@ def _check_type(field: Any, column: SinkColumn) -> None:
     Raises: ConfigurationError.
     """
     if not column.fits(field.type) and (column.name == "body" or not pa.types.is_null(field.type)):
-        raise ConfigurationError(
-            f"column {field.name} is {field.type}, but {column.name} is {column.kinds}: cast it"
-        )
+        raise ConfigurationError(_unfit(field.name, field.type, column))
+
+
+def _unfit(name: str, kind: object, column: SinkColumn) -> str:
+    return f"column {name} is {kind}, but {column.name} is {column.kinds}: cast it"
 
 
 def _unknown(name: str) -> str:
@@ -181,6 +183,11 @@ def arrow_schema(fields: Iterable[tuple[str, str]]) -> Any:
         text = kind.startswith(("string", "char", "varchar"))
         arrow = pa.string() if text else ARROW_TYPES.get(kind)
         if arrow is None:
-            raise ConfigurationError(f"column {name} is {kind}: no column of a message is")
+            known = _BY_NAME.get(name.lower())
+            raise ConfigurationError(
+                f"column {name} is {kind}: no column of a message is"
+                if known is None
+                else _unfit(name, kind, SINK_COLUMNS[known])
+            )
         columns.append(pa.field(name, arrow))
     return pa.schema(columns)

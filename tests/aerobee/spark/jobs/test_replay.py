@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.replay import command
 from aerobee.spark.jobs.sending import REPLAY
+from aerobee.spark.rows.columns import COLUMNS
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 from tests.aerobee.spark.jobs.running import Done, run_job
 from tests.aerobee.spark.reading_back import read_back
@@ -74,6 +75,12 @@ def test_nothing_is_sent_when_the_table_has_no_place(
 def test_a_condition_chooses(job: Job) -> None:
     done = job("--to-topic", "elsewhere", "--where", "tags = 'US' AND queueOffset < 7")
     assert [row["messages"] for row in done.rows] == [7]
+
+
+def test_a_condition_may_name_any_column(job: Job) -> None:
+    every = " AND ".join(f"({name} IS NULL OR true)" for name in COLUMNS)
+    done = job("--to-topic", "elsewhere", "--where", f"{every} AND reconsumeTimes = 0")
+    assert [row["messages"] for row in done.rows] == [300]
 
 
 def test_queues_without_a_message_since_then_have_nothing_to_send(job: Job) -> None:

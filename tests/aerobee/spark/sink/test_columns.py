@@ -8,6 +8,7 @@ import pytest
 from aerobee.errors import ConfigurationError
 from aerobee.spark.rows.columns import arrow_schema, chosen
 from aerobee.spark.sink.columns import WRITABLE, places
+from aerobee.spark.sink.columns import arrow_schema as sent_schema
 
 BODY = {"body": pa.binary()}
 
@@ -61,3 +62,18 @@ def test_order_by_needs_a_column_that_is_a_text_or_a_number() -> None:
 def test_the_columns_that_an_error_names_are_those_of_a_read_that_a_write_takes() -> None:
     schema = arrow_schema(chosen(WRITABLE))
     assert sorted(places(schema, topic=None)) == sorted(WRITABLE.split(","))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("keys", r"column keys is array<int>, but keys is string or array<string>: cast it"),
+        ("Value", r"column Value is array<int>, but body is binary or string: cast it"),
+        ("other", r"column other is array<int>: no column of a message is"),
+    ],
+)
+def test_a_type_that_no_column_has_is_refused_with_the_one_to_cast_to(
+    name: str, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        sent_schema([(name, "array<int>")])
