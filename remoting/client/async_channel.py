@@ -106,6 +106,7 @@ class AsyncChannel:
         self._progress = anyio.Event()
         self._wanted = anyio.Event()
         self._ended: str | None = None
+        self._leaving = False
         self._received = 0
         """Counts receives."""
 
@@ -173,6 +174,8 @@ class AsyncChannel:
                 await waiting.ended.wait()
         finally:
             self._calls.forget(opaque)
+            if self._leaving:
+                self.leave()
         if waiting.answer is not None:
             return waiting.answer
         self._check_open()
@@ -206,6 +209,12 @@ class AsyncChannel:
         """Answer a request that `on_request` left open; a no-op when the peer has disconnected."""
         if self._ended is None:
             self._queue(self._calls.answer(request, answer))
+
+    def leave(self) -> None:
+        """Close the connection as soon as no call is in flight; the caller makes no more."""
+        self._leaving = True
+        if not len(self._calls):
+            self._end("the peer goes away")
 
     async def aclose(self) -> None:
         """Close the connection; calls in flight raise ChannelClosed. A second call does nothing."""

@@ -306,7 +306,10 @@ class Client:
         except RemotingError as error:
             raise transport_error(ask, error) from error
         if answer.code == ResponseCode.GO_AWAY:
-            await channel.aclose()
+            # Calls in flight get their answers: what they sent may be stored.
+            if self._channels.get(ask.address) is channel:
+                del self._channels[ask.address]
+            channel.leave()
         return answer
 
     async def _connect(self, ask: Ask) -> AsyncChannel:

@@ -420,6 +420,19 @@ async def test_closing_ends_calls_and_the_peer_sees_it(peer: Peer) -> None:
         await play(peer.hear_close)
 
 
+async def test_a_peer_that_goes_away_answers_what_is_in_flight(peer: Peer) -> None:
+    async with connected(peer) as channel, anyio.create_task_group() as group:
+        calling = Calling(channel)
+        group.start_soon(calling.run)
+        heard = await play(peer.hear)
+        channel.leave()
+        assert not channel.closed
+        await play(peer.answer, heard.opaque, b"stored")
+        assert await calling.body() == b"stored"
+        await play(peer.hear_close)
+        assert channel.closed
+
+
 async def test_cancelling_the_task_group_closes_the_connection(peer: Peer) -> None:
     async with anyio.create_task_group() as group:
         channel = await AsyncChannel.connect(peer.address, 5.0, group)

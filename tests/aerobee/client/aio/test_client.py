@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -16,15 +17,18 @@ from aerobee.client.route import TopicRoute
 from aerobee.client.steps.asking import ask_address
 from aerobee.errors import (
     AerobeeError,
+    BrokerError,
     ClientClosedError,
     ClientStateError,
     ForkedClientError,
     RequestTimeoutError,
 )
+from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.offset import GetMaxOffset
 from tests.aerobee.client.fronts import Front
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.ports import HOST
+from tests.remoting.client.peer import Peer
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
@@ -190,6 +194,29 @@ async def test_connections_to_where_a_broker_was_are_closed(
             with peer:
                 while peer.recv(4_096):
                     pass
+
+
+async def test_a_broker_that_goes_away_answers_what_is_in_flight(front: Front) -> None:
+    """The connection stays for them: a send that failed there would be stored once more."""
+    ask, answers = GetMaxOffset(topic="T", queue_id=0), []
+    with Peer() as peer:
+        async with front.client() as client, anyio.create_task_group() as group:
+            instance = getattr(client, "wrapped", client).instance
+            instance.remember("T", TopicRoute((), (), {"b": {0: peer.address}}))
+
+            async def call() -> None:
+                with suppress(BrokerError):
+                    _, answer = await client.perform(
+                        ask_address(instance, peer.address, ask, b"", 1)
+                    )
+                    answers.append(answer.body)
+
+            group.start_soon(call)
+            group.start_soon(call)
+            heard = [await anyio.to_thread.run_sync(peer.hear) for _ in range(2)]
+            await to_thread(partial(peer.answer, heard[0].opaque, code=ResponseCode.GO_AWAY))
+            await to_thread(partial(peer.answer, heard[1].opaque, b"stored"))
+        assert answers == [b"stored"]
 
 
 def test_the_timeout_error_is_one_of_pythons() -> None:
