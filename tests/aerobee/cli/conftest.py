@@ -16,6 +16,7 @@ from aerobee.cli.border import exit_code_of
 from aerobee.cli.main import run as run_line
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit import prepared
+from tests.kit.logged import Logged
 from tests.kit.process import Child
 
 _numbers = count()
@@ -71,8 +72,11 @@ def call(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    logged: Logged,
 ) -> Call:
     """Run a command to its end in this process, which is quicker; contexts are those of the test.
+
+    Logs of this process are kept from its output: a broker of another test may not have ended yet.
 
     `given` is typed by the user.
     """

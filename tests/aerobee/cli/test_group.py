@@ -49,7 +49,6 @@ def test_lag_is_shown_queue_by_queue(call: Call, topic: str, group: str) -> None
     assert (done.code, done.err) == (1, "aerobee: no broker knows group nobody\n")
 
 
-@pytest.mark.usefixtures("logged")
 def test_the_lag_of_the_last_hour_is_told_without_prometheus(
     aerobee_virtual_broker: TestBroker, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
