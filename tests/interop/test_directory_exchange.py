@@ -4,6 +4,7 @@ Whoever opens the directory must show every record bit for bit where it was, eve
 topic; a real consumer goes on where its group was, and the queues go on without a gap.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,6 +142,13 @@ def test_ours_opens_what_java_wrote(
         expect(ours, new_client, expected)
 
 
+def leave_a_reset(data: Path) -> None:
+    """As if a running consumer had not got one before the stop; Java knows nothing of them."""
+    file = data / "config" / "consumerOffset.json"
+    document = json.loads(file.read_bytes())
+    file.write_text(json.dumps(document | {"resets": {f"{TOPIC}@another@0": 3}}))
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_java_opens_what_ours_wrote(
     version: str, new_client: JavaClient, java_namesrv: JavaNamesrv, tmp_path: Path
@@ -150,6 +158,7 @@ def test_java_opens_what_ours_wrote(
         expected = fill(ours, new_client)
         assert ours.stop() == 0
     assert not (data / "abort").exists(), "ours did not stop cleanly"
+    leave_a_reset(data)
     with java_broker(version, data, java_namesrv) as java:
         expect(java, new_client, expected)
 
