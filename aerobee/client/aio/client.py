@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 import anyio
 import anyio.lowlevel
 
+from aerobee.client.connect_attempt import ConnectAttempt
 from aerobee.client.factory import check_process, make_config, make_instance
 from aerobee.client.life import Event, Life, State
 from aerobee.client.security import link_of
@@ -62,7 +63,7 @@ class Client:
         self.instance = make_instance(config)
         self._link = link_of(config.credentials, config.tls, config.namespace_v2, config.namespace)
         self._channels: dict[str, AsyncChannel] = {}
-        self._opening: dict[str, ConnectAttempt] = {}
+        self._opening: dict[str, ConnectAttempt[anyio.Lock]] = {}
         self._life = Life("client")
         self._group: TaskGroup | None = None
         self._outer: TaskGroup | None = None
@@ -313,35 +314,27 @@ class Client:
         return answer
 
     async def _connect(self, ask: Ask) -> AsyncChannel:
-        """Open a connection, or return one opened by another task. Raises: ConnectFailed.
-
-        Tasks that waited for a failed attempt get the same error: otherwise a thousand sends would
-        each try to connect, one after the other, to a broker that is down.
-        """
+        """Open a connection, or return one opened by another task. Raises: ConnectFailed."""
         starting = self._group if self._life.state is State.STARTING else None
         group = starting or self.working_group()
         address = ask.address
-        opening = self._opening.setdefault(address, ConnectAttempt())
+        opening = self._opening.setdefault(address, ConnectAttempt(anyio.Lock()))
         turn = opening.turn
         with anyio.move_on_after(ask.timeout_s):
             async with opening.lock:
                 known = self._channels.get(address)
                 if known is not None and not known.closed:
                     return known
-                if opening.turn != turn and opening.failed:
-                    raise ConnectFailed(opening.failed)
+                opening.check(turn)
                 return await self._open(address, opening, group)
         raise ConnectFailed(f"{address}: no connection within {ask.timeout_s:g} s")
 
-    async def _open(self, address: str, opening: ConnectAttempt, group: TaskGroup) -> AsyncChannel:
+    async def _open(
+        self, address: str, opening: ConnectAttempt[anyio.Lock], group: TaskGroup
+    ) -> AsyncChannel:
         timeout_s = self.instance.config.connect_timeout
-        try:
+        with opening.noted():
             channel = await AsyncChannel.connect(address, timeout_s, group, link=self._link)
-        except ConnectFailed as error:
-            opening.turn += 1
-            opening.failed = str(error)
-            raise
-        opening.failed = ""
         channel.on_request = partial(self._serve, channel, address)
         self._channels[address] = channel
         self.instance.connected(address)
@@ -367,19 +360,6 @@ class Client:
         answer = await self.perform(steps)
         if answer is not None:
             channel.answer(request, answer)
-
-
-class ConnectAttempt:
-    """The running attempt to connect to an address; other tasks wait for it."""
-
-    __slots__ = ("failed", "lock", "turn")
-
-    def __init__(self) -> None:
-        self.lock = anyio.Lock()
-        self.turn = 0
-        """The number of failed attempts."""
-        self.failed = ""
-        """The reason why the last attempt failed."""
 
 
 async def wait(signal: Signal, seconds: float) -> None:

@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
+from aerobee.client.connect_attempt import ConnectAttempt
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.transport import transport_error
 from aerobee.errors import AerobeeError
@@ -45,19 +46,6 @@ class _Arrival(NamedTuple):
     error: RemotingError | None
 
 
-class ConnectAttempt:
-    """The running attempt to connect to an address; other threads wait for it."""
-
-    __slots__ = ("failed", "lock", "turn")
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.turn = 0
-        """The number of failed attempts."""
-        self.failed = ""
-        """The reason why the last attempt failed."""
-
-
 class Connections:
     """One connection per address; any thread may use them. Times in seconds.
 
@@ -84,7 +72,7 @@ class Connections:
         self._lock = threading.Lock()
         self._steps_lock = threading.Lock()
         """The lock that is held while steps advance."""
-        self._opening: dict[str, ConnectAttempt] = {}
+        self._opening: dict[str, ConnectAttempt[threading.Lock]] = {}
         self._channels: dict[str, BlockingChannel] = {}
 
     def _notice_fork(self) -> None:
@@ -99,9 +87,6 @@ class Connections:
     def channel(self, address: str) -> BlockingChannel:
         """The open connection to `host:port`, or a new one.
 
-        Threads that waited for a failed attempt get the same error: otherwise each would try, one
-        after the other, and with a peer that is silent their number would grow without end.
-
         Raises: ConnectFailed, which names the address.
         """
         self._notice_fork()
@@ -109,27 +94,21 @@ class Connections:
         if known is not None:
             return known
         with self._lock:
-            opening = self._opening.setdefault(address, ConnectAttempt())
+            opening = self._opening.setdefault(address, ConnectAttempt(threading.Lock()))
         turn = opening.turn
         with opening.lock:
             # Another thread may have connected meanwhile.
             channel = self.known(address)
             if channel is not None:
                 return channel
-            if opening.turn != turn and opening.failed:
-                raise ConnectFailed(opening.failed)
+            opening.check(turn)
             return self._open(address, opening)
 
-    def _open(self, address: str, opening: ConnectAttempt) -> BlockingChannel:
-        try:
+    def _open(self, address: str, opening: ConnectAttempt[threading.Lock]) -> BlockingChannel:
+        with opening.noted():
             channel = BlockingChannel.connect(
                 address, self.timeout_s, self._serve(address), link=self._link
             )
-        except ConnectFailed as error:
-            opening.turn += 1
-            opening.failed = str(error)
-            raise
-        opening.failed = ""
         with self._lock:
             self._channels[address] = channel
         self._opened(address)
