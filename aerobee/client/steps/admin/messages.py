@@ -216,13 +216,15 @@ def read_messages(
     Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
     """
     collected: list[ReceivedMessage] = []
+    room = math.inf if max_bytes is None else max_bytes
     while len(collected) < max_messages:
         most = min(PULL_AT_ONCE, max_messages - len(collected))
         following, messages = yield from pulled(routes, queue, offset, most, tag)
-        collected += messages
-        wanted = within(collected, max_bytes, before)
-        if len(wanted) < len(collected) or following is None or following <= offset:
-            return wanted
+        wanted = within(messages, room, before, first_anyway=not collected)
+        collected += wanted
+        if len(wanted) < len(messages) or following is None or following <= offset:
+            break
+        room -= sum(len(message.body) for message in wanted)
         offset = following
     return collected
 
@@ -264,17 +266,21 @@ def find_messages(
 
 
 def within(
-    messages: Iterable[ReceivedMessage], max_bytes: int | None, before: datetime | None = None
+    messages: Iterable[ReceivedMessage],
+    max_bytes: float | None,
+    before: datetime | None = None,
+    *,
+    first_anyway: bool = True,
 ) -> list[ReceivedMessage]:
-    """The first messages stored before `before` whose bodies have no more bytes together; the
-    first of them in any case.
+    """The first messages stored before `before` whose bodies have no more bytes together; with
+    `first_anyway` the first of them whatever its size is.
     """
     room = math.inf if max_bytes is None else max_bytes
     kept: list[ReceivedMessage] = []
     for message in messages:
         room -= len(message.body)
         late = before is not None and message.stored_at >= before
-        if late or (room < 0 and kept):
+        if late or (room < 0 and (kept or not first_anyway)):
             break
         kept.append(message)
     return kept

@@ -1,7 +1,5 @@
 """How far a consumer is: what is finished, what is not, and what a seek forgets."""
 
-from datetime import UTC, datetime
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,34 +8,13 @@ from aerobee.client.message import ReceivedMessage
 from aerobee.client.send_result import MessageQueue
 from aerobee.client.settings.consumers import PULL_LIMITS, Limits
 from aerobee.client.steps.held_queue import Cache, HeldQueue
+from tests.aerobee.client.received import received
 
 QUEUE = MessageQueue("T", "b", 0)
-NOW = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def message(queue_offset: int, body: bytes = b"x") -> ReceivedMessage:
-    return ReceivedMessage(
-        topic="T",
-        body=body,
-        tag=None,
-        keys=(),
-        properties={},
-        flag=0,
-        ordering_key=None,
-        wait_store_ok=True,
-        message_id=str(queue_offset),
-        offset_message_id="",
-        queue=QUEUE,
-        queue_offset=queue_offset,
-        commit_log_offset=0,
-        born_at=NOW,
-        stored_at=NOW,
-        born_host="",
-        store_host="",
-        reconsume_times=0,
-        original_topic="T",
-        transaction_id=None,
-    )
+    return received(QUEUE, queue_offset, body)
 
 
 def sized(queue_offset: int, size: int) -> ReceivedMessage:

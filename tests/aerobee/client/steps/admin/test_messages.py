@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.client.message import ReceivedMessage
 from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.admin.messages import within
+from tests.aerobee.client.received import BEGIN, received
 
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+if TYPE_CHECKING:
+    from aerobee.client.message import ReceivedMessage
+
+QUEUE = MessageQueue("t", "a", 0)
 
 
 def message(number: int, size: int) -> ReceivedMessage:
     """A message with a body of that size, stored so many seconds after the begin."""
-    return ReceivedMessage(
-        topic="t",
-        body=bytes(size),
-        tag=None,
-        keys=(),
-        properties={},
-        flag=0,
-        ordering_key=None,
-        wait_store_ok=True,
-        message_id=str(number),
-        offset_message_id=str(number),
-        queue=MessageQueue("t", "a", 0),
-        queue_offset=number,
-        commit_log_offset=number,
-        born_at=BEGIN,
-        stored_at=BEGIN + timedelta(seconds=number),
-        born_host="",
-        store_host="",
-        reconsume_times=0,
-        original_topic="t",
-        transaction_id=None,
-    )
+    return received(QUEUE, number, bytes(size), BEGIN + timedelta(seconds=number))
 
 
 @pytest.mark.parametrize(
@@ -59,3 +42,9 @@ def test_messages_end_where_bytes_or_time_do(
     messages = [message(number, 10) for number in range(4)]
     before = None if seconds is None else BEGIN + timedelta(seconds=seconds)
     assert within(messages, max_bytes, before) == messages[:kept]
+
+
+def test_only_the_first_of_all_messages_may_be_too_long() -> None:
+    messages = [message(number, 10) for number in range(2)]
+    assert within(messages, 9, first_anyway=False) == []
+    assert within(messages, 10, first_anyway=False) == messages[:1]
