@@ -279,10 +279,10 @@ class Following:
         """This end of a new connection, and the connection. Raises: OSError."""
         host, port = host_and_port(ha_address)
         stream = await trio.open_tcp_stream(host, port)
-        context = self.tls()
+        own, context = own_end(stream), self.tls()
         if context is None:
-            return own_end(stream), stream
-        return own_end(stream), await encrypted(stream, context, master_host=host)
+            return own, stream
+        return own, await encrypted(stream, context, master_host=host)
 
     async def watch(self, master: MasterAddress, own: str = "") -> NoReturn:
         """Say when nothing comes and why, until cancelled; `own` is this end of the connection.

@@ -5,7 +5,8 @@ A slave speaks first, and its first byte tells whether it speaks TLS, as on the 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
+from contextlib import AsyncExitStack
 from socket import MSG_PEEK
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -17,6 +18,7 @@ from aerobee.remoting.client.calls import reason_of
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.addresses import ip_of
 from aerobee.remoting.server.log_limit import LogLimit
+from aerobee.remoting.server.tls_handshakes import HANDSHAKE_RECORD
 from aerobee.store.replication.log_out import Pace
 
 if TYPE_CHECKING:
@@ -37,9 +39,6 @@ master 150 µs."""
 WORDS: Final = 6
 """So many reports are sent, at least, within the time after which a member of a group is late."""
 
-TLS_BEGINS: Final = b"\x16"
-"""The first byte of a TLS handshake. A report begins with 0, as every offset below 2^56 does."""
-
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -48,21 +47,23 @@ async def encrypted(
 ) -> trio.SSLStream[trio.SocketStream]:
     """A connection of the replication through TLS, at the slave's end that to `master_host`.
 
-    Raises: OSError that says why the two do not agree.
+    Raises: OSError that says why the two do not agree; the connection is closed then.
     """
-    server_side = master_host is None
     wrapped = trio.SSLStream(
         # No connection ends in the midst of a frame that counts, so its last word says nothing.
         stream,
         context,
         server_hostname=master_host,
-        server_side=server_side,
+        server_side=master_host is None,
         https_compatible=True,
     )
-    try:
-        await wrapped.do_handshake()
-    except trio.BrokenResourceError as error:
-        raise OSError(reason_of(error)) from error
+    async with AsyncExitStack() as unless_agreed:
+        unless_agreed.push_async_callback(trio.aclose_forcefully, stream)
+        try:
+            await wrapped.do_handshake()
+        except trio.BrokenResourceError as error:
+            raise OSError(reason_of(error)) from error
+        unless_agreed.pop_all()
     return wrapped
 
 
@@ -103,8 +104,8 @@ class Slaves:
         self._log_out = core.store.log_out
         self._log_out.pace = pace_of(core)
         self._context: ssl.SSLContext | None = None
-        self._beginning: Counter[str] = Counter()
-        """Connections by their hosts that have not said yet whether they speak TLS."""
+        self._beginning: list[str] = []
+        """The hosts of connections that have not said yet whether they speak TLS."""
         self._refusals: defaultdict[str, LogLimit] = defaultdict(lambda: LogLimit(1))
         self.refused = 0
         """Connections that were closed at once."""
@@ -139,19 +140,19 @@ class Slaves:
         self, nursery: trio.Nursery, sock: trio.socket.SocketType, host: str, port: int
     ) -> None:
         peer = f"{host}:{port}"
-        hosts = self._beginning + Counter(follower.host for follower in self._log_out.followers)
+        hosts = [*self._beginning, *(follower.host for follower in self._log_out.followers)]
         reason = ""
         if not self._peers.admits(host):
             reason = "haPeers does not list it"
-        elif hosts.total() >= SLAVES_MAX:
+        elif len(hosts) >= SLAVES_MAX:
             reason = f"{SLAVES_MAX} slaves are connected"
-        elif hosts[host] >= OF_HOST_MAX:
+        elif hosts.count(host) >= OF_HOST_MAX:
             reason = f"{OF_HOST_MAX} connections of its address are open"
         if reason:
             self._refuse(peer, reason)
             sock.close()
             return
-        self._beginning[host] += 1
+        self._beginning.append(host)
         nursery.start_soon(self._serve, trio.SocketStream(sock), host, peer)
 
     def _refuse(self, peer: str, reason: str) -> None:
@@ -167,7 +168,7 @@ class Slaves:
             if self._context is not None:
                 begun = await self._begun(stream, self._context, peer)
         finally:
-            self._beginning[host] -= 1
+            self._beginning.remove(host)
         if begun is None:
             await trio.aclose_forcefully(stream)
         else:
@@ -181,7 +182,8 @@ class Slaves:
         with trio.move_on_after(self._log_out.pace.silence_s):
             try:
                 first = await stream.socket.recv(1, MSG_PEEK)
-                if first == TLS_BEGINS:
+                # A report begins with 0, as every offset below 2^56 does.
+                if first == HANDSHAKE_RECORD:
                     return await encrypted(stream, context, master_host=None)
                 if first and not self._config.replication.ha_tls:
                     return stream

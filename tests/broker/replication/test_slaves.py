@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -22,6 +23,7 @@ from aerobee.broker.replication.slaves import (
     SLAVES_MAX,
     Peers,
     Slaves,
+    encrypted,
     pace_of,
 )
 from aerobee.broker.replication.slaves_view import SlavesView
@@ -32,8 +34,10 @@ from aerobee.store.format.ha import FrameReader, encode_report
 from tests.kit.ports import HOST, free_block
 from tests.kit.running_store import running_store
 from tests.kit.store_model import draft
+from tests.kit.tls import certificate, client_context, server_context
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator
     from pathlib import Path
 
@@ -157,6 +161,28 @@ async def test_one_address_cannot_take_the_places_of_all(
                 await trio.lowlevel.checkpoint()
         for stream in streams:
             await stream.aclose()
+
+
+@pytest.mark.trio
+async def test_ends_that_do_not_agree_on_tls_close_their_connection(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    shown, trusted = certificate(tmp_path), certificate(tmp_path / "other")
+    ends: list[trio.SocketStream] = []
+
+    async def agree(stream: trio.SocketStream, context: ssl.SSLContext, host: str | None) -> None:
+        ends.append(stream)
+        with pytest.raises(OSError, match="TLS"):
+            await encrypted(stream, context, master_host=host)
+
+    async def serve(stream: trio.SocketStream) -> None:
+        await agree(stream, server_context(shown), None)
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(partial(trio.serve_tcp, serve, 0, host=HOST))
+        port = listener.socket.getsockname()[1]
+        await agree(await trio.open_tcp_stream(HOST, port), client_context(trusted), HOST)
+    assert [end.socket.fileno() for end in ends] == [-1, -1]
 
 
 def test_a_port_in_use_is_refused_with_its_key(tmp_path: Path) -> None:
