@@ -182,7 +182,7 @@ class MessageStore:
         )
 
     def _make_replication(self, runtime: Runtime) -> None:
-        self.log_out = LogOut(self.commit_log, self.reader, self.stats)
+        self.log_out = LogOut(self.commit_log, self._log_flush, self.reader, self.stats)
         """Sends the log to slaves; without a connection it costs nothing."""
         self.replicas = ReplicaWaits(self.log_out, self._log_flush, runtime.clock, self._flushed)
         """Senders that wait for slaves, where `wait_for_slaves` was called."""

@@ -132,7 +132,7 @@ class LogFlush:
     @property
     def counted_end(self) -> int:
         """The end of the log as far as it counts for this broker: on disk, where answers wait."""
-        return self._log.flushed if self.config.sync_flush else self._log.max_offset
+        return self._log.flushed if self.answers_wait else self._log.max_offset
 
     def when_durable(
         self, end_offset: int, callback: Callable[[PutOutcome], None], *, background: bool = False

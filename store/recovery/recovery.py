@@ -97,7 +97,8 @@ def recover(
     began = clock.monotonic()
     run = _Recovery(commit_log, queues, checkpoint, clean, levels or DelayLevels(), crc, known)
     run.last_stop = last_stop if clean else None
-    run.removed = removed
+    if removed is not None:
+        run.removed = removed
     if point is not None and not clean:
         run.safe = point.log_end
         run.known_point = known_of(commit_log, point)
@@ -139,6 +140,10 @@ def recover(
     )
 
 
+def _nothing_removed(_topic: str, _physical_offset: int) -> bool:
+    return False
+
+
 class _Recovery:
     """The state of one recovery; its methods are the steps, in order."""
 
@@ -159,7 +164,7 @@ class _Recovery:
         self.levels = levels
         self.crc = crc
         self.known = known
-        self.removed: Callable[[str, int], bool] | None = None
+        self.removed: Callable[[str, int], bool] = _nothing_removed
         self.start = self.end = 0
         self.records = self.cut_bytes = self.last_store_timestamp = 0
         self.physic = checkpoint.physic_msg_timestamp
@@ -249,7 +254,8 @@ class _Recovery:
         whole = stop is not None and (stop.log_begin, stop.log_end) == bounds
         short: dict[tuple[str, int], QueueEnds] = {}
         if stop and whole:
-            self._drop_deleted(stop)
+            # Deleted before the stop; the walk has passed their records.
+            self._drop(lambda queue: queue.queue_id not in stop.queues.get(queue.topic, ()))
             short = short_of(stop, self.queues, self.known)
         self.lost |= {
             key
@@ -267,24 +273,21 @@ class _Recovery:
             if not queue.end_offset:
                 # None of its messages is left in the log; the queue continues their numbers.
                 queue.begin_at(ends.end)
-        self._drop_removed()
+        self._drop(self._is_removed)
         for queue in self.queues.table.values():
             queue.next_offset = max(queue.next_offset, queue.end_offset)
 
-    def _drop_removed(self) -> None:
-        """Drop queues that a kill left in the midst of the deletion of their topic."""
-        for (topic, queue_id), queue in list(self.queues.table.items()):
-            last = queue.max_physical_offset - 1
-            if self.removed is not None and last >= 0 and self.removed(topic, last):
-                self.lost.discard((topic, queue_id))
-                self.queues.drop(topic, queue_id)
+    def _drop(self, is_deleted: Callable[[ConsumeQueue], bool]) -> None:
+        """Drop deleted queues, with their files."""
+        for key, queue in list(self.queues.table.items()):
+            if is_deleted(queue):
+                self.lost.discard(key)
+                self.queues.drop(*key)
 
-    def _drop_deleted(self, stop: LastStop) -> None:
-        """Drop queues that were deleted before the stop, and whose records the walk has passed."""
-        for topic, queue_id in list(self.queues.table):
-            if queue_id not in stop.queues.get(topic, ()):
-                self.lost.discard((topic, queue_id))
-                self.queues.drop(topic, queue_id)
+    def _is_removed(self, queue: ConsumeQueue) -> bool:
+        """Whether a kill left a queue in the midst of the deletion of its topic."""
+        last = queue.max_physical_offset - 1
+        return last >= 0 and self.removed(queue.topic, last)
 
     def _refuse(self) -> None:
         """Refuse damage that a cut would hide, before anything is removed."""
@@ -370,7 +373,7 @@ class _Recovery:
             return
         if not can_have_unit(topic, queue_id, queue_offset):
             return
-        if self.removed is not None and self.removed(topic, position):
+        if self.removed(topic, position):
             return
         queue = self.queues.obtain(topic, queue_id)
         scan_key = queue_key(topic, queue_id)

@@ -22,6 +22,7 @@ from aerobee.store.replication.transfer import LogSpan, Standing, Transfer, held
 from aerobee.store.replication.wires import Classic
 
 if TYPE_CHECKING:
+    from aerobee.store.flush.log_flush import LogFlush
     from aerobee.store.format.ha_epochs import Hello
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.messages.reader import MessageReader
@@ -78,8 +79,11 @@ class Follower:
 class LogOut:
     """The log on its way to all slaves."""
 
-    def __init__(self, commit_log: CommitLog, reader: MessageReader, stats: StoreStats) -> None:
+    def __init__(
+        self, commit_log: CommitLog, flush: LogFlush, reader: MessageReader, stats: StoreStats
+    ) -> None:
         self._log = commit_log
+        self._flush = flush
         self._reader = reader
         self._stats = stats
         self.pace = Pace()
@@ -126,8 +130,7 @@ class LogOut:
     def span(self) -> LogSpan:
         """The ends of the log now."""
         log, max_offset = self._log, self._log.max_offset
-        end = log.flushed if self._reader.config.sync_flush else max_offset
-        known = min(self._offered, max_offset)
+        known, end = min(self._offered, max_offset), self._flush.counted_end
         return LogSpan(log.min_offset, end, max_offset, log.segment_bytes, known)
 
     async def serve(self, stream: trio.abc.Stream, host: str, peer: str) -> None:
