@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -90,10 +89,11 @@ class TopicsFeature(Feature):
         log_now = self._store.commit_log
         fitted = self.table.deleted.fit(range(log_now.min_offset, log_now.max_offset))
         if fitted or self._on_disk.lacks_mark(self.table.configs):
-            self.file.request()
-            # On disk before a message is stored where a deleted one was.
-            with suppress(OSError):
+            try:
+                # On disk before a message is stored where a deleted one was.
                 self.file.file.write_now(self.table.document())
+            except OSError:
+                self.file.request()
         if not recovery.clean:
             self.copy_ended()
 
