@@ -112,10 +112,18 @@ def row(outcome: Outcome) -> str:
 
 
 def commit() -> str:
-    """The commit that ran, and whether that is all that ran."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    return done.stdout.strip() or "no commit"
+    """The commit that ran, and whether that is all that ran: rows of the report are not code."""
+    changed = git("status", "--porcelain", "--", ".", f":!{REPORT.relative_to(ROOT)}")
+    head = git("describe", "--always", "--exclude=*")
+    return f"{head}-dirty" if head and changed else head or "no commit"
+
+
+def git(*arguments: str) -> str:
+    """What git says in the project; empty where there is none."""
+    done = subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    return done.stdout.strip()
 
 
 def report(old: str, outcomes: list[Outcome]) -> str:
