@@ -11,7 +11,8 @@ from typing import Final
 PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 """The name of the property."""
 PRIORITY_MAX: Final = (1 << 31) - 1
-NUMBER: Final = re.compile("[+]?0*([0-9]{1,10})", re.ASCII)
+NUMBER: Final = re.compile(r"[+]?0*(\d{1,10})")
+"""Digits of any script, as Java's `Integer.parseInt` reads them."""
 
 
 def priority_of(text: str | None) -> int | None:
