@@ -1,4 +1,4 @@
-"""Messages with a priority, sent to RocketMQ's broker 5.5.0 and to ours: the same queue, kept alike.
+"""Messages with a priority, beside RocketMQ 5.5.0: the same queues, and kept alike.
 
 For each message the queue that the answer names, and what a pull finds of the property.
 """
