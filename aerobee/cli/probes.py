@@ -6,8 +6,10 @@ Standard library only: `aerobee healthcheck` runs every few seconds.
 from __future__ import annotations
 
 import http.client
+import threading
 from dataclasses import dataclass
 from functools import wraps
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,12 +37,26 @@ class Probes:
     def ask(self, path: str, timeout_s: float, most: int = ANSWER_MAX_BYTES) -> tuple[int, str]:
         """Status and body of a page, of which at most so many bytes are read.
 
+        `timeout_s` is for all of it. That of a socket is for each piece: a peer that sends byte by
+        byte would be waited for all day, and the look-up of a name has none. So a thread asks.
         Raises: OSError, which says what helps.
         """
+        came: SimpleQueue[tuple[int, str] | Exception] = SimpleQueue()
+
+        def ask() -> None:
+            try:
+                came.put(self._ask(path, timeout_s, most))
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                came.put(error)
+
+        threading.Thread(target=ask, daemon=True).start()
         try:
-            return self._ask(path, timeout_s, most)
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise OSError(f"no answer from {self}: {self._advice(error)}") from error
+            outcome = came.get(timeout=timeout_s)
+        except Empty:
+            outcome = TimeoutError("timed out")
+        if isinstance(outcome, Exception):
+            raise OSError(f"no answer from {self}: {self._advice(outcome)}") from outcome
+        return outcome
 
     def _ask(self, path: str, timeout_s: float, most: int) -> tuple[int, str]:
         host, port = self.host, self.port

@@ -141,3 +141,25 @@ def test_another_protocol_is_named_with_what_to_do(
     with greeting(words) as port:
         result = run(port, *arguments)
     assert (result.exit_code, result.output) == (4, f"no answer from {HOST}:{port}: {said}\n")
+
+
+def test_an_answer_that_never_ends_has_no_more_time_than_any_other() -> None:
+    """Each byte comes in time, and the line of status has none of its end."""
+    ended = threading.Event()
+    with socket.create_server((HOST, 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer, suppress(OSError):
+                for _ in range(1_200):
+                    peer.sendall(b"x")
+                    if ended.wait(0.05):
+                        return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = listener.getsockname()[1]
+        result = run(port, "--timeout-ms", "500")
+        ended.set()
+        thread.join()
+    assert (result.exit_code, result.output) == (4, f"no answer from {HOST}:{port}: timed out\n")
