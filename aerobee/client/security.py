@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aerobee.client.namespaces import Translation
 from aerobee.errors import ConfigurationError
+from aerobee.remoting.border import Border
 from aerobee.remoting.client.link import Link
+from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.request_signature import SECURITY_TOKEN, with_signature
 
 if TYPE_CHECKING:
@@ -39,7 +41,10 @@ class Credentials:
 
 
 CredentialsSource: TypeAlias = Credentials | Callable[[], Credentials]
-"""Credentials, or a function called for each request: keys may change while the client runs."""
+"""Credentials, or a function called for each request: keys may change while the client runs.
+
+A request for which the function fails is not sent, and is tried again like one that got lost.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +105,17 @@ def link_of(
 
 
 def signer(credentials: CredentialsSource) -> Dress:
-    """The function that signs each request of a connection."""
+    """The function that signs each request of a connection.
+
+    It raises RemotingError for a request that cannot be signed: heartbeats call it as well, and a
+    user's function that fails once must not end the client.
+    """
 
     def dress(code: int, fields: dict[str, str], body: bytes) -> dict[str, str]:
-        account = credentials() if callable(credentials) else credentials
-        return signed(account, code, fields, body)
+        with Border() as border:
+            account = credentials() if callable(credentials) else credentials
+            return signed(account, code, fields, body)
+        raise RemotingError(f"not sent: no credentials: {border.error!r}") from border.error
 
     return dress
 

@@ -1,15 +1,18 @@
 """Signatures as the Java client makes them, and connections through TLS on every front."""
 
 import ssl
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aerobee import Credentials, Message, TLSConfig
+from aerobee import Credentials, Message, RetryPolicy, TLSConfig
 from aerobee.client.security import link_of, signed
-from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.errors import AerobeeError, ConfigurationError, SendFailedError
 from aerobee.remoting.wire.request_signature import is_signed, with_signature
-from tests.aerobee.client.fronts import Front
+from tests.aerobee.client.fronts import Front, in_thread
 from tests.conftest import AnyBroker
 from tests.kit.tls import Certificate, certificate, tls_door
 
@@ -38,6 +41,38 @@ def test_keys_may_change_while_a_client_runs() -> None:
     dress = link_of(lambda: accounts.pop(0), tls=False).dress
     assert dress is not None
     assert [dress(11, {}, b"")["AccessKey"] for _ in range(2)] == ["one", "two"]
+
+
+@pytest.mark.service
+@pytest.mark.anyio
+async def test_a_function_of_credentials_that_fails_for_a_while_ends_no_client(
+    front: Front, fresh: Callable[[str], str]
+) -> None:
+    """It is called for heartbeats as well, in the background."""
+    topic, failed = fresh("topic"), threading.Event()
+    vault = [ACCOUNT]
+
+    def credentials() -> Credentials:
+        try:
+            return vault[0]
+        except IndexError:
+            failed.set()
+            raise
+
+    retry = RetryPolicy(attempts=1, patient=False)
+    options: dict[str, Any] = {
+        "credentials": credentials,
+        "heartbeat_interval": 0.1,
+        "retry": retry,
+    }
+    async with front.producer(**options) as producer:
+        await producer.send(Message(topic, b"before"))
+        vault.clear()
+        assert await in_thread(failed.wait, 30.0), "a heartbeat asks for them"
+        with pytest.raises(SendFailedError, match="no credentials: IndexError"):
+            await producer.send(Message(topic, b"without"))
+        vault.append(ACCOUNT)
+        assert (await producer.send(Message(topic, b"again"))).ok
 
 
 def test_a_namespace_is_named_in_each_request_before_it_is_signed() -> None:
