@@ -53,8 +53,7 @@ class Client:
     ) -> None:
         config = make_config(namesrv, **options)
         self.instance = make_instance(config)
-        self.lock = threading.RLock()
-        """Held while steps advance: it guards all state of the client."""
+        self._lock = threading.RLock()
         self._connections = Connections(
             config.connect_timeout,
             serve=self._serve,
@@ -72,6 +71,15 @@ class Client:
     def client_id(self) -> str:
         """The id of this client, as brokers list it."""
         return self.instance.config.client_id
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held while steps advance: it guards all state of the client.
+
+        Raises: ForkedClientError, since the thread that held it may not exist in this process.
+        """
+        check_process(self.instance)
+        return self._lock
 
     # ── Start and end ──
 
@@ -102,7 +110,7 @@ class Client:
             self.perform(self.instance.reach(self.instance.config.connect_timeout))
             self._background.start()
             self.spawn(self.instance.housekeeping())
-            with self.lock:
+            with self._lock:
                 self._life.on(Event.STARTED)
         except BaseException:
             self._end()
@@ -117,34 +125,34 @@ class Client:
         """
         if is_copy(self.instance):
             return
-        with self.lock:
+        with self._lock:
             before = self._life.on(Event.CLOSE)
         if before not in (State.NEW, State.CLOSED):
             self._end()
 
     def _end(self) -> None:
-        with self.lock:
+        with self._lock:
             self.instance.close()
         self._background.stop()
         self._connections.close()
         self._background.join()
-        with self.lock:
+        with self._lock:
             self._life.on(Event.ENDED)
 
     def _new_background(self) -> Background:
         name = f"aerobee {self.client_id}"
-        return Background(name, self.lock, self._begin, failed=self._note_lost)
+        return Background(name, self._lock, self._begin, failed=self._note_lost)
 
     def _note_lost(self) -> None:
         """A bug has ended the background thread: end all that waits for it."""
-        with self.lock:
+        with self._lock:
             self._life.on(Event.ENDED)
             self.instance.close()
         log.error("client %s has ended: see the traceback of its thread", self.client_id)
 
     def reset(self) -> None:
         """Let a closed client start again: the start of what owns it has failed."""
-        with self.lock:
+        with self._lock:
             self._life.on(Event.RESET)
 
     @property
@@ -173,7 +181,7 @@ class Client:
         error: AerobeeError | None = None
         try:
             while True:
-                with self.lock:
+                with self._lock:
                     effect = steps.send(reply) if error is None else steps.throw(error)
                 reply, error = None, None
                 try:
@@ -184,7 +192,7 @@ class Client:
             result: T = stop.value
             return result
         finally:
-            with self.lock:
+            with self._lock:
                 steps.close()
 
     def _carry_out(self, effect: Effect) -> Command | None:
@@ -220,12 +228,12 @@ class Client:
 
     def _wait(self, effect: Wait) -> None:
         woken = threading.Event()
-        with self.lock:
+        with self._lock:
             forget = effect.signal.listen(woken.set)
         try:
             wait(woken, effect.seconds)
         finally:
-            with self.lock:
+            with self._lock:
                 forget()
 
     def _ask(self, channel: BlockingChannel, ask: Ask) -> Command | None:
@@ -310,7 +318,7 @@ class Client:
 
     def _connected(self, address: str) -> None:
         """Close connections to the old addresses of brokers that moved."""
-        with self.lock:
+        with self._lock:
             self.instance.connected(address)
             left = self.instance.take_left()
         self._connections.drop(left)
@@ -319,7 +327,7 @@ class Client:
         """The function that handles the requests of a broker."""
 
         def serve(request: Command) -> int | Answer | None:
-            with self.lock:
+            with self._lock:
                 outcome = self.instance.serve(request, address)
             if not isinstance(outcome, Generator):
                 return outcome

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -24,7 +24,7 @@ import aerobee.remoting.client
 from aerobee import ConsumeFrom, Message, MessageQueue
 from aerobee.blocking import AdminClient, Client, Producer, PullConsumer
 from aerobee.client.steps.polling import PullMember
-from aerobee.errors import NoNameServerError
+from aerobee.errors import ForkedClientError, NoNameServerError
 from tests.conftest import AnyBroker
 from tests.kit.ports import HOST
 
@@ -263,6 +263,36 @@ def test_a_close_in_a_forked_process_waits_for_nobody(
             assert in_time(producer.close)
             assert in_time(client.close)
         assert producer.send(Message(topic, b"x")).ok
+
+
+def test_no_call_in_a_forked_process_waits_for_a_lock(
+    broker: AnyBroker, topic: str, fresh: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        Client(broker.namesrv_address) as client,
+        PullConsumer(fresh("group"), client=client) as consumer,
+    ):
+        consumer.subscribe(topic)
+        refused: list[str] = []
+
+        def refuse(call: Callable[[], object]) -> None:
+            try:
+                call()
+            except ForkedClientError as error:
+                refused.append(str(error))
+
+        calls = (
+            lambda: next(iter(consumer)),
+            lambda: consumer.assignment,
+            client.start,
+            consumer.pause,
+            consumer.resume,
+            consumer.start,
+        )
+        with client.lock, monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            assert all(in_time(partial(refuse, call)) for call in calls)
+        assert len(refused) == len(calls)
 
 
 def in_time(call: Callable[[], object]) -> bool:
