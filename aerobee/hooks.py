@@ -6,7 +6,6 @@
 
     Producer(hooks=[Durations()])
 
-A client is given them, and whatever uses it calls them. A hook is quick and calls nothing of its
 A client is given them, and its producers and consumers call them. A hook must be quick and must not
 call its client, because everything else waits for it. Its errors are logged and ignored.
 """
