@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
+from aerobee.cli.output import echo
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.common import (
     Output,
@@ -418,7 +419,7 @@ def command(*, store: str, output: str, as_json: bool, session: Session, **optio
     ]
     Output(as_json=as_json).show(shown, ["segment", "records", "bytes", "sealed"])
     for name, why in outcome.failed.items():
-        click.echo(f"aerobee: segment {name} is not archived: {why}", err=True)
+        echo(f"aerobee: segment {name} is not archived: {why}", err=True)
     if outcome.failed:
         raise AerobeeError(f"{len(outcome.failed)} segments are not archived; the others are")
 

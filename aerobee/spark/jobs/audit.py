@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from aerobee.cli.border import DONE, STORE_REFUSED
+from aerobee.cli.output import echo
 from aerobee.spark.jobs.common import output_options, pairs, run_as_program, session_options
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def command(
             output.deliver(summary(findings) if wants_summary else findings.orderBy(*order))
         finally:
             findings.unpersist()
-    click.echo(f"{damage} findings of damage" if damage else "sound", err=True)
+    echo(f"{damage} findings of damage" if damage else "sound", err=True)
     return STORE_REFUSED if damage else DONE
 
 

@@ -17,11 +17,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import click
-import msgspec
 
 from aerobee.cli.arguments import only_texts
 from aerobee.cli.border import exit_code_of
 from aerobee.cli.options import namesrv_option
+from aerobee.cli.output import echo, escaped, write_json
 from aerobee.client.settings.client import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.failures import plainly
@@ -394,7 +394,7 @@ class Output:
             table.unpersist()
         self.show(rows[: self.rows_max], table.columns)
         if len(rows) > self.rows_max:
-            click.echo(f"aerobee: only the first {self.rows_max} rows are shown", err=True)
+            echo(f"aerobee: only the first {self.rows_max} rows are shown", err=True)
         return rows[: self.rows_max]
 
     def show(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -402,9 +402,9 @@ class Output:
         rows = [{name: _zoned(value) for name, value in row.items()} for row in rows]
         if self.as_json:
             for row in rows:
-                click.echo(msgspec.json.encode(row))
+                write_json(row)
         else:
-            click.echo(table_text(rows, columns))
+            echo(table_text(rows, columns))
 
 
 output_options = gathered(
@@ -462,7 +462,7 @@ def _cell(value: Any) -> str:
         return f"{value:,.1f}" if not value or abs(value) >= 1 else f"{value:.2g}"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
-    text = str(value)
+    text = escaped(str(value))
     return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
 
 

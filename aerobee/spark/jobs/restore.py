@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from aerobee.cli.options import namesrv_option
+from aerobee.cli.output import echo
 from aerobee.client.blocking.admin import AdminClient
 from aerobee.client.message import FORBIDDEN_TOPICS
 from aerobee.client.settings.client import name_servers
@@ -308,7 +309,7 @@ def command(
             sent = restore(rows, plan, target, sending, to_broker=to_broker)
         sending.tell(sent)
         if not task.topics and (notice := left_out(counts)):
-            click.echo(notice, err=True)
+            echo(notice, err=True)
         if sent is not None:
             output.deliver(sent)
         else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.output import echo
 from aerobee.client.message import RESERVED_PROPERTIES
 from aerobee.spark.jobs.common import cluster_at, gathered, pairs
 from aerobee.spark.jobs.waiting import DUE
@@ -95,12 +96,12 @@ class ResendOptions:
     def tell(self, sent: DataFrame | None) -> None:
         """Print the result of the run on stderr; `sent` is the result of `send`, if it ran."""
         outcome = "nothing to send" if self.yes else "nothing sent: say --yes"
-        click.echo(outcome if sent is None else f"sent with {REPLAY}={self.run}", err=True)
+        echo(outcome if sent is None else f"sent with {REPLAY}={self.run}", err=True)
 
 
 def announce(run: str) -> None:
     """Print the name of the run, for the case that it is interrupted."""
-    click.echo(f"sending with {REPLAY}={run}; if it is interrupted: --run {run}", err=True)
+    echo(f"sending with {REPLAY}={run}; if it is interrupted: --run {run}", err=True)
 
 
 def _sending(run: str | None, to_option: tuple[str, ...], **rest: Any) -> ResendOptions:

@@ -56,6 +56,18 @@ def test_tables_for_people_are_aligned() -> None:
     ]
 
 
+def test_what_a_terminal_would_obey_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever sends to a topic chooses its names, tags and keys, and the fields of a trace."""
+    rows = [{"keys": "red\x1b[31m\u202e\nb", "n": 1}]
+    Output().show(rows, ["keys", "n"])
+    table = capsys.readouterr().out
+    assert table.splitlines()[1] == r"red\x1b[31m\u202e\nb  1"
+    Output(as_json=True).show(rows, ["keys", "n"])
+    line = capsys.readouterr().out
+    assert line.strip().isprintable()
+    assert json.loads(line) == rows[0]
+
+
 def test_times_that_are_printed_have_their_zone(capsys: pytest.CaptureFixture[str]) -> None:
     """Rows of Spark have the local time of the driver, without a zone."""
     at = datetime(2025, 1, 31, 12, tzinfo=UTC)
