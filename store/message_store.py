@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from aerobee.store.files.lock_file import LockFile
+from aerobee.store.files.lock_file import LockFile, LogLock
 from aerobee.store.files.sync_thread import SyncThread
 from aerobee.store.flags import Flag, RunningFlags
 from aerobee.store.flush.checkpoint import CheckpointService
@@ -115,6 +115,7 @@ class MessageStore:
         """`await complete(call)`: the result of a reading call that raises NotInMemory."""
         self.message = partial(self.reader.message, self.queues)
         self._lock = LockFile(disk, root / names.LOCK)
+        self._log_lock = LogLock(disk, log_directory)
         self._abort = AbortFile(disk, root / names.ABORT)
         self._checkpoint_file = CheckpointFile(disk, root / names.CHECKPOINT)
         self._last_stop = LastStopFile(disk, root / names.LAST_STOP)
@@ -207,9 +208,16 @@ class MessageStore:
         start_check.refuse_no_directory(self._disk, self.root, self.commit_log.queue.directory)
         start_check.make_directory(self._disk, self.root)
         self._lock.acquire()
+        try:
+            with start_check.refusing(self._log_lock.path):
+                self._log_lock.acquire()
+        except BaseException:
+            self.unlock()
+            raise
 
     def unlock(self) -> None:
         """Give up a directory that was locked and not loaded."""
+        self._log_lock.release()
         self._lock.release()
 
     def load(self) -> Recovery:
@@ -248,6 +256,7 @@ class MessageStore:
         with start_check.refusing(self.root):
             folders = (self.commit_log.queue.directory, self.queues.directory)
             with start_check.opening(self._disk, self._abort, folders, self.space.reserve) as clean:
+                self._log_lock.acquire()  # Of a directory that was not there before.
                 self._checkpoint_file.load()
                 self.commit_log.load()
                 self.queues.load(self.points.load_extents())
@@ -360,6 +369,7 @@ class MessageStore:
         """Give back the files and the lock, and nothing else: `close` is the way to stop."""
         self.queues.close()
         self.commit_log.close()
+        self._log_lock.release()
         self.space.close()
         self._lock.release()
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LINK = -1
+"""In place of the length of a file: its name is a symbolic link."""
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 _COPY_BYTES = 1 << 20
@@ -63,7 +65,15 @@ class Handle:
 
     def pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file. Raises: OSError."""
-        return self._disk._call(os.pread, self.fd, size, position)
+        return self._named(os.pread, size, position)
+
+    def _named(self, function: Callable[..., R], *args: Any) -> R:
+        """A call with the descriptor; an error of it names the file. Raises: OSError."""
+        try:
+            return self._disk._call(function, self.fd, *args)
+        except OSError as error:
+            error.filename = error.filename or str(self.path)
+            raise
 
     def pread_if_cached(self, size: int, position: int) -> bytes | None:
         """As `pread`, but None instead of waiting for the disk. Raises: OSError."""
@@ -80,17 +90,21 @@ class Handle:
         """Write all of it. Raises: OSError; then any prefix may be in the file."""
         view = memoryview(data)
         while view:
-            wrote = self._disk._call(os.pwrite, self.fd, view, position)
+            wrote = self._named(os.pwrite, view, position)
             position += wrote
             view = view[wrote:]
 
     def truncate(self, size: int) -> None:
         """Set the length; new bytes are a hole. Raises: OSError."""
-        self._disk._call(os.ftruncate, self.fd, size)
+        self._named(os.ftruncate, size)
+
+    def fill(self, size: int) -> None:
+        """Reserve every block up to `size`; changes no byte. Raises: OSError (ENOSPC)."""
+        self._named(os.posix_fallocate, 0, size)
 
     def size(self) -> int:
         """Length in bytes. Raises: OSError."""
-        return self._disk._call(os.fstat, self.fd).st_size
+        return self._named(os.fstat).st_size
 
     def data_ranges(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of [begin, end) that may hold other bytes than zeros. Raises: OSError."""
@@ -156,15 +170,13 @@ class Disk(Places):
             return []
 
     def entries(self, path: Path) -> dict[str, int | None]:
-        """Names in a directory, sorted, with lengths of files and None for directories."""
+        """Names in a directory, sorted, with lengths of files and None for directories; LINK for
+        a symbolic link to a file, which nothing opens.
+        """
         if not self.exists(path):
             return {}
         with self._call(os.scandir, path) as listing:
-            sizes = {
-                entry.name: None if entry.is_dir() else entry.stat().st_size
-                for entry in listing
-                if entry.name != LOST_FOUND
-            }
+            sizes = {entry.name: _length(entry) for entry in listing if entry.name != LOST_FOUND}
             return dict(sorted(sizes.items()))
 
     def folders(self, path: Path) -> list[str]:
@@ -385,7 +397,7 @@ class Disk(Places):
 
     def fill(self, handle: Handle, size: int) -> None:
         """Reserve every block up to `size`; changes no byte. Raises: OSError (ENOSPC)."""
-        self._call(os.posix_fallocate, handle.fd, 0, size)
+        handle.fill(size)
 
     def map(self, handle: Handle, size: int, *, writable: bool) -> mmap.mmap:
         """Map the first `size` bytes, shared. The mapping outlives the handle."""
@@ -473,10 +485,32 @@ class Disk(Places):
         self._held.add(_identity(self._call(os.fstat, handle.fd)))
         return handle
 
+    def lock_directory(self, path: Path) -> Handle:
+        """Hold a directory exclusively until the handle is closed, where its file system knows such
+        locks. Nothing is made in it. Raises: BlockingIOError; OSError when it cannot be opened.
+        """
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        handle = Handle(self, self.descriptors.take(os.open, path, flags), path)
+        try:
+            self._call(fcntl.flock, handle.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.close()
+            raise
+        except OSError:
+            # Network file systems may know none; the lock file is what keeps others out there.
+            return handle
+        return handle
+
     def unlock(self, handle: Handle) -> None:
         """Release a lock."""
         self._held.discard(_identity(self._call(os.fstat, handle.fd)))
         handle.close()
+
+
+def _length(entry: os.DirEntry[str]) -> int | None:
+    if entry.is_dir():
+        return None
+    return LINK if entry.is_symlink() else entry.stat().st_size
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -1,7 +1,8 @@
-"""The lock of a store directory: one broker at a time, ours or Java's.
+"""The locks of a store: one broker at a time, ours or Java's.
 
 Invariant: taken before anything in the directory is changed, kept until the last file is closed.
-One descriptor per process, since closing any would drop the lock. Source: store format §1.6.
+One descriptor per process, since closing any would drop the lock. A log directory has a lock of its
+own, since two data directories may name the same one. Source: store format §1.6.
 """
 
 from __future__ import annotations
@@ -81,6 +82,38 @@ class LockFile:
         handle, self._handle = self._handle, None
         if handle is not None:
             self._disk.unlock(handle)
+
+
+class LogLock:
+    """The lock of a log directory, from `acquire` to `release`."""
+
+    __slots__ = ("_disk", "_handle", "path")
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._handle: Handle | None = None
+        self.path = path
+
+    def acquire(self) -> None:
+        """Take the lock, unless it is held, or the directory is not there yet.
+
+        Raises: StoreLocked, OSError.
+        """
+        if self._handle is not None or not self._disk.is_directory(self.path):
+            return
+        try:
+            self._handle = self._disk.lock_directory(self.path)
+        except BlockingIOError as error:
+            raise StoreLocked(
+                f"{self.path} is the log of another broker that runs: stop that broker, or give "
+                "this one a storePathCommitLog of its own"
+            ) from error
+
+    def release(self) -> None:
+        """Release the lock; a second call does nothing."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()
 
 
 def _unusable(path: Path, error: OSError) -> str:

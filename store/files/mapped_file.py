@@ -111,7 +111,14 @@ class MappedFile:
 
     def in_use(self) -> bool:
         """Whether the file has data; one allocated ahead is all zeros."""
-        return any(self.readable()[:BLANK_BYTES])
+        return any(self.open().pread(BLANK_BYTES, 0))
+
+    def read_through(self) -> None:
+        """Read all that was written once: what the disk cannot read is an error here, and would be
+        the end of the process in the mapping. Raises: OSError.
+        """
+        for position in range(0, self.wrote, PIECE_BYTES):
+            self.open().pread(min(PIECE_BYTES, self.wrote - position), position)
 
     def readable(self) -> memoryview:
         """The whole file, read-only; only bytes below `wrote` are valid. Raises: OSError."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from aerobee.store.errors import StoreDamaged
+from aerobee.store.files.disk import LINK
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.files.open_files import OpenFiles
 from aerobee.store.format.names import segment_name, segment_start
@@ -57,15 +58,20 @@ class MappedFileQueue:
         Raises: StoreDamaged naming a file that does not belong here, OSError.
         """
         disk = self._disk
-        names = disk.listdir(self.directory)
-        folders = [name for name in names if disk.is_directory(self.directory / name)]
-        for name in folders:
-            # Others are passed over, as by Java's 5.x.
-            if segment_start(name) is not None:
-                path = self.directory / name
+        sizes: dict[str, int] = {}
+        for name, size in disk.entries(self.directory).items():
+            path = self.directory / name
+            if size == LINK:
+                raise StoreDamaged(
+                    f"{path} is a symbolic link: put the file itself there; a link in place of all "
+                    f"of {self.directory} is followed"
+                )
+            if size is not None:
+                sizes[name] = size
+            elif segment_start(name) is not None:
+                # Others are passed over, as by Java's 5.x.
                 raise StoreDamaged(f"{path} is a directory: move it out of {self.directory}")
-        names = [name for name in names if name not in folders]
-        sizes = {name: disk.size(self.directory / name) for name in names}
+        names = list(sizes)
         empty = names.pop() if names and sizes[names[-1]] == 0 else None
         self._agree_on_size([sizes[name] for name in names])
         for name in names:
@@ -97,6 +103,8 @@ class MappedFileQueue:
                 f"{path} has {size} bytes, its neighbours {self.file_size}: "
                 "restore it from a copy, or move it and all later ones away"
             )
+        # Old files are opened when somebody reads them: one that cannot be would hold him for ever.
+        self._disk.open(path).close()
         self.files.append(MappedFile(self._disk, path, start, size, used=size))
 
     # ── Finding ──

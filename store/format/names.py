@@ -63,6 +63,14 @@ def segment_start(name: str) -> int | None:
     return None
 
 
+def is_queue_name(name: str) -> bool:
+    """Whether the directory of that name, in that of a topic, is a queue's: its plain number, of 31
+    bits.
+    """
+    number = int(name) if name.isascii() and name.isdigit() else -1
+    return name == str(number) and number < 1 << 31
+
+
 def mark_name(start: int) -> str:
     """The file that says that the segment starting there has been archived."""
     return segment_name(start) + _MARK

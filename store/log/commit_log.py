@@ -27,7 +27,7 @@ from aerobee.store.format.record import (
     parse,
     store_time,
 )
-from aerobee.store.format.walk import Walk
+from aerobee.store.format.walk import Walk, claimed_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -302,9 +302,15 @@ class CommitLog:
         head = (read or _mapped)(file, physical_offset - file.start, STORE_TIME_END)
         return store_time(head, physical_offset)
 
-    def walk(self, start: int, end: int | None = None, *, crc: bool = False) -> LogWalk:
-        """Whole records from `start`, a record's begin, up to `end` or the last readable byte."""
-        return LogWalk(self, start, self.max_offset if end is None else end, crc)
+    def walk(
+        self, start: int, end: int | None = None, *, crc: bool = False, from_disk: bool = False
+    ) -> LogWalk:
+        """Whole records from `start`, a record's begin, up to `end` or the last readable byte.
+
+        `from_disk`: see `MappedFile.read_through`.
+        """
+        until = self.max_offset if end is None else end
+        return LogWalk(self, start, until, crc, from_disk=from_disk)
 
     def following(self, file: MappedFile) -> MappedFile | None:
         """The segment after one that was read to its end; that one is unmapped if it need not stay.
@@ -318,9 +324,19 @@ class CommitLog:
     def parse_at(
         self, file: MappedFile, physical_offset: int, *, crc: bool = False
     ) -> RecordHeader | NoRecord:
-        """One record of a segment, for dispatch and recovery. Raises: OSError."""
-        at = physical_offset - file.start
-        return parse(file.readable()[: file.wrote], at, physical_offset, crc)
+        """One record of a segment, for a log at rest. Raises: OSError."""
+        return parse(self.bytes_at(file, physical_offset), 0, physical_offset, crc)
+
+    def bytes_at(self, file: MappedFile, physical_offset: int) -> bytes:
+        """The bytes of the record there, or enough to tell that there is none, or why.
+
+        Read, not mapped: what the disk cannot read is an error, and no SIGBUS. Raises: OSError.
+        """
+        position, read = physical_offset - file.start, file.open().pread
+        left = file.wrote - position
+        data = read(min(left, FIRST_LOOK_BYTES), position)
+        size = claimed_size(data, 0, physical_offset, file.start + file.wrote)
+        return data if size <= len(data) else read(size, position)
 
     def header_at(self, physical_offset: int) -> RecordHeader | None:
         """The whole record there; None when there is none. Raises: OSError."""
@@ -388,10 +404,13 @@ def _mapped(file: MappedFile, position: int, size: int) -> memoryview:
 class LogWalk:
     """Walks the segments in order, as `Walk` does each; afterwards `stop` says why it ended."""
 
-    __slots__ = ("_begin", "_crc", "_log", "_until", "stop")
+    __slots__ = ("_begin", "_crc", "_from_disk", "_log", "_until", "stop")
 
-    def __init__(self, log: CommitLog, begin: int, until: int, crc: bool) -> None:
+    def __init__(
+        self, log: CommitLog, begin: int, until: int, crc: bool, *, from_disk: bool
+    ) -> None:
         self._log = log
+        self._from_disk = from_disk
         self._begin = begin
         self._until = until
         self._crc = crc
@@ -403,6 +422,8 @@ class LogWalk:
         while file is not None and at < until:
             # Not further than was written: behind it may be data of an earlier run.
             end = min(until, file.max_offset)
+            if self._from_disk:
+                file.read_through()
             walk = Walk(file.readable()[: file.wrote], file.start, at, end, crc=self._crc)
             yield from walk
             self.stop = walk.stop

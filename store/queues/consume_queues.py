@@ -9,6 +9,7 @@ import structlog
 
 from aerobee.store.files.open_files import OpenFiles
 from aerobee.store.files.sync_thread import side_by_side
+from aerobee.store.format.names import is_queue_name
 from aerobee.store.format.unit import UNIT_SIZE
 from aerobee.store.queues.consume_queue import ConsumeQueue
 from aerobee.store.queues.queue_extents import NO_EXTENTS
@@ -114,7 +115,7 @@ class ConsumeQueues:
             known = {extent.queue_id: extent for extent in extents.topics.get(topic, ())}
             folder = self.directory / topic
             for name in disk.folders(folder):
-                if not name.isdigit() or name != str(int(name)):
+                if not is_queue_name(name):
                     continue
                 queue = self._add(topic, int(name), folder / name)
                 extent = known.get(queue.queue_id)

@@ -20,7 +20,7 @@ import structlog
 
 from aerobee.store.errors import StoreDamaged, StoreUnusable
 from aerobee.store.files.disk import Disk
-from aerobee.store.files.lock_file import LockFile
+from aerobee.store.files.lock_file import LockFile, LogLock
 from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.format.faults import BLANK, NoRecord
 from aerobee.store.format.names import (
@@ -169,6 +169,9 @@ def cut_locked(root: Path, log_directory: Path, offset: int, *, keep_in: Path) -
             lock = LockFile(disk, directory / LOCK)
             lock.acquire()
             locked.callback(lock.release)
+        log_lock = LogLock(disk, log_directory)
+        log_lock.acquire()
+        locked.callback(log_lock.release)
         finish(disk, root, log_directory)
         return cut(disk, root, log_directory, offset, keep_in=keep_in)
 

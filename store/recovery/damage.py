@@ -20,7 +20,6 @@ from aerobee.store.format.record import (
     MAGIC_V2,
     START,
     RecordHeader,
-    parse,
 )
 from aerobee.store.format.walk import candidates_in, fault_at
 
@@ -115,7 +114,7 @@ def refuse_foreign_bytes(log: CommitLog, end_offset: int) -> None:
     first = log.queue.first
     if first is None or end_offset > first.start:
         return
-    size, magic = START.read(first.readable())
+    size, magic = START.read(_start_of(first, 0))
     if (size or magic) and magic not in (MAGIC_V1, MAGIC_V2, BLANK_MAGIC):
         raise StoreDamaged(
             f"{first.path} holds no message and begins with bytes that no broker writes (at "
@@ -163,8 +162,8 @@ def refuse_hole(log: CommitLog, physical_offset: int, last_store_timestamp: int)
             refuse_damage(log, physical_offset, more)
 
 
-def _start_of(file: MappedFile, position: int) -> memoryview:
-    return file.readable()[position : position + START.size]
+def _start_of(file: MappedFile, position: int) -> bytes:
+    return file.open().pread(START.size, position)
 
 
 def refuse_damage(log: CommitLog, physical_offset: int, more: str = "") -> NoReturn:
@@ -249,7 +248,7 @@ def record_time_at(log: CommitLog, physical_offset: int, crc: bool) -> int:
     file = log.queue.find(physical_offset)
     if file is None:
         return 0
-    header = parse(file.readable(), physical_offset - file.start, physical_offset, crc)
+    header = log.parse_at(file, physical_offset, crc=crc)
     return 0 if isinstance(header, NoRecord) else header.store_timestamp
 
 
@@ -258,4 +257,5 @@ def reason_at(log: CommitLog, physical_offset: int) -> str:
     file = log.queue.find(physical_offset)
     if file is None:
         return "no segment"
-    return fault_at(file.readable(), physical_offset - file.start, physical_offset).detail
+    data = log.bytes_at(file, physical_offset)
+    return fault_at(data, 0, physical_offset, file.end).detail

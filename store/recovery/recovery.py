@@ -18,7 +18,7 @@ import structlog
 
 from aerobee.store.format.fast_scan import NEVER, fast_scan, queue_key
 from aerobee.store.format.faults import BLANK, CRC, NoRecord
-from aerobee.store.format.record import HOST_FLAGS, NOT_QUEUED
+from aerobee.store.format.record import HOST_FLAGS, NOT_QUEUED, parse
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.unit import DelayLevels, can_have_unit, code_of
 from aerobee.store.recovery.damage import (
@@ -341,7 +341,9 @@ class _Recovery:
             if scan.records:
                 self.last = base + scan.last
             # A record that the fast scan does not handle, or that the chunk cuts in two.
-            header = self.log.parse_at(file, at, crc=self.crc)
+            header = parse(data, at - base, at, self.crc)
+            if isinstance(header, NoRecord):
+                header = self.log.parse_at(file, at, crc=self.crc)
             if isinstance(header, NoRecord):
                 kept = None
                 if header.kind == CRC and self.known_point is not None:
@@ -411,7 +413,8 @@ class _Recovery:
         self.built = lost
         for key in lost:
             self.queues.obtain(*key).destroy()
-        for number, (position, header) in enumerate(self.log.walk(self.start, self.end)):
+        walk = self.log.walk(self.start, self.end, from_disk=True)
+        for number, (position, header) in enumerate(walk):
             if (header.topic, header.queue_id) in lost:
                 self._put(position, header)
             if not number % WRITE_EVERY_RECORDS:

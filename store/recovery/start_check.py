@@ -43,6 +43,14 @@ log = structlog.get_logger(__name__)
 CLOCK_BEHIND_MS = 5_000
 """How far the newest message may be ahead of the clock before a start warns of it."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+REMEDIES = {
+    errno.ELOOP: "a symbolic link is not followed there, put the file itself in its place",
+    errno.EIO: (
+        "its disk cannot read or write it, and the log of the system says more (dmesg); restore it "
+        "from a copy on a disk that works"
+    ),
+}
+"""The remedies, where it is not the right to the directory that lacks."""
 _SEARCH_DEPTH = 4
 _ROCKSDB_IN_USE = "5.x keeps its {} in RocksDB here; start that broker with the file store first"
 
@@ -289,7 +297,10 @@ def refusing(path: Path) -> Iterator[None]:
                 f"{error.filename or path} cannot be written ({error.strerror}): make room on its "
                 "disk, or raise the quota; what is stored is safe, and the next start continues",
             ) from error
+        remedy = REMEDIES.get(
+            error.errno or 0,
+            "give this user the directory, or choose another one with storePathRootDir",
+        )
         raise StoreUnusable(
-            f"{error.filename or path} cannot be used ({error.strerror}): give this user the "
-            "directory, or choose another one with storePathRootDir"
+            f"{error.filename or path} cannot be used ({error.strerror}): {remedy}"
         ) from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aerobee.store.errors import StoreLocked, StoreUnusable
-from aerobee.store.files.disk import Disk
+from aerobee.store.files.disk import LINK, Disk
 from aerobee.store.files.lock_file import LockFile
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.flush.checkpoint_file import CheckpointFile
@@ -92,7 +92,9 @@ class Directory:
         queue = self.log.queue
         sizes = {}
         for name, size in self.disk.entries(queue.directory).items():
-            if size is not None:
+            if size == LINK:
+                self._damaged("name", queue.directory / name, "is a symbolic link")
+            elif size is not None:
                 sizes[name] = size
             elif segment_start(name) is not None:
                 self._damaged("name", queue.directory / name, "is a directory")

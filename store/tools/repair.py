@@ -19,7 +19,7 @@ import msgspec
 
 from aerobee.store.errors import StoreLocked
 from aerobee.store.files.disk import Disk
-from aerobee.store.files.lock_file import LockFile
+from aerobee.store.files.lock_file import LockFile, LogLock
 from aerobee.store.format.faults import BEGIN, IN_THE_LOG, IN_THE_QUEUES
 from aerobee.store.format.names import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, LOCK
 from aerobee.store.log.commit_log import CommitLog
@@ -143,9 +143,10 @@ def repair(root: Path, wanted: Plan, now_ms: int) -> Path:
     """Repair under the lock; returns the directory of the copies. Raises: StoreRefused, OSError."""
     assert wanted.needed, wanted
     disk = Disk()
-    lock = LockFile(disk, root / LOCK)
+    lock, log_lock = LockFile(disk, root / LOCK), LogLock(disk, Path(wanted.log_path))
     lock.acquire()
     try:
+        log_lock.acquire()
         time = datetime.fromtimestamp(now_ms / 1_000, tz=UTC)
         kept = root / f"repair-{time:%Y%m%dT%H%M%S}"
         disk.mkdir(kept)
@@ -168,6 +169,7 @@ def repair(root: Path, wanted: Plan, now_ms: int) -> Path:
             log.truncate(wanted.cut_at)
             log.close()
     finally:
+        log_lock.release()
         lock.release()
     return kept
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.broker_process import BrokerProcess
-from tests.kit.mounts import make_read_only, small_file_system
+from tests.kit.mounts import make_read_only, small_file_system, unreadable
 from tests.kit.process import DidNotStart
 from tests.kit.raw_client import RawConnection, send_fields
 
@@ -149,6 +149,26 @@ def test_log_files_of_another_size_than_configured_keep_their_size(tmp_path: Pat
         assert (sent.code, sent.ext["queueOffset"]) == (0, "3")
         assert broker.stop() == 0
     assert {path.stat().st_size for path in (data / "commitlog").iterdir()} == {MiB}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_segment_that_its_disk_cannot_read_is_named(tmp_path: Path, killed: bool) -> None:
+    """Read through a mapping it would end the process by a signal, without a word."""
+    data = tmp_path / "data"
+    with BrokerProcess(data=data, settings={"mappedFileSizeCommitLog": MiB}) as broker:
+        with RawConnection(broker.address) as connection:
+            assert connection.call(310, send_fields("T", 0), bytes(10_000)).code == 0
+        if killed:
+            broker.kill()
+        else:
+            assert broker.stop() == 0
+    segment = data / "commitlog" / f"{0:020}"
+    with unreadable(segment, tmp_path / "bad"):
+        said = refusal_below(data, tmp_path)
+    assert str(segment) in said
+    assert "Input/output error" in said
+    with BrokerProcess(data=data) as broker:
+        assert broker.stop() == 0
 
 
 def test_a_wrong_setting_stops_the_start_with_2_and_names_it(tmp_path: Path) -> None:

@@ -125,6 +125,22 @@ def test_queues_and_index_that_are_gone_after_a_stop_are_built_again(
     served(stopped)
 
 
+def test_a_queue_file_behind_a_link_is_built_again(stopped: Path) -> None:
+    """Nothing opens it: who reads its messages would be held there for ever."""
+    file = stopped / "consumequeue" / "T" / "1" / f"{0:020}"
+    moved = file.rename(stopped.parent / "elsewhere")
+    file.symlink_to(moved)
+    served(stopped)
+    assert not file.is_symlink()
+    assert moved.exists()
+
+
+@pytest.mark.parametrize("name", ["²", "4294967296", "007", "-1"])
+def test_a_directory_that_is_no_queues_does_no_harm(stopped: Path, name: str) -> None:
+    (stopped / "consumequeue" / "T" / name).mkdir()
+    served(stopped)
+
+
 @pytest.mark.parametrize("gone", ["consumequeue", "consumequeue/T/1", "index"])
 def test_queues_and_index_that_are_gone_after_a_kill_are_built_again(
     killed: Path, gone: str

@@ -63,6 +63,31 @@ def test_a_store_in_use_is_locked(root: Path) -> None:
     assert trio.run(first.close)
 
 
+def test_a_log_in_use_is_locked_whatever_data_directory_names_it(tmp_path: Path) -> None:
+    """Both would append to the same bytes, and tell their senders that these are stored."""
+    log = tmp_path / "log"
+    both = [
+        MessageStore(
+            small_config(tmp_path / name, store_path_commit_log=str(log)),
+            disk=Disk(),
+            clock=ManualClock(),
+        )
+        for name in "ab"
+    ]
+    first, second = both
+    first.load()
+    assert first.put(draft()).count == 1
+    for _ in range(2):
+        with pytest.raises(StoreLocked, match="storePathCommitLog"):
+            second.load()
+    assert not (tmp_path / "b" / "abort").exists()
+    assert first.put(draft()).count == 1
+    assert trio.run(first.close)
+    # Where the other broker has stopped, it is an ordinary directory again.
+    second.load()
+    second.let_go()
+
+
 @pytest.mark.parametrize("name", ["open", "fsync", "pwrite", "ftruncate"])
 def test_a_store_that_cannot_be_written_is_unusable(root: Path, name: str) -> None:
     disk = FaultyDisk(root, Fault(name=name, path="abort", error=errno.EACCES))

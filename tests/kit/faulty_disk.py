@@ -30,7 +30,7 @@ CHANGES = frozenset({"open", "pwrite", "ftruncate", "posix_fallocate", "fsync", 
     *("replace", "link", "unlink", "mkdir", "rmdir")
 }
 """Calls that may change what a later start finds: these are numbered, from 1."""
-OTHERS = ("isdir", "lockf")
+OTHERS = ("isdir", "lockf", "flock")
 """Calls that are not of the module `os`."""
 _SYNCS = ("fsync", "fdatasync")
 

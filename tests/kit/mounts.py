@@ -40,6 +40,35 @@ def small_ext4(at: Path, *, size_bytes: int) -> Iterator[Path]:
         unmount(at)
 
 
+@contextmanager
+def unreadable(path: Path, at: Path, *, begin: int = 0) -> Iterator[None]:
+    """Meanwhile the disk of this file, which is all its own, cannot read it from `begin` on: EIO.
+
+    The file is copied to a file system below `at`, whose image then ends in the midst of the file.
+    """
+    size = path.stat().st_size
+    with small_ext4(at / "disk", size_bytes=size + (16 << 20)) as place:
+        copy = place / path.name
+        shutil.copyfile(path, copy)
+        os.sync()
+        extents = subprocess.run(
+            ["filefrag", "-v", "-b4096", str(copy)], check=True, capture_output=True, text=True
+        ).stdout
+        first = next(line for line in extents.splitlines() if line.split()[:1] == ["0:"])
+        block = int(first.split(":")[2].split("..")[0])
+        # A new mount has no byte of it in memory, but its names.
+        image = at / "disk.ext4"
+        subprocess.run(["umount", str(place)], check=True, capture_output=True)
+        mount("-o", "loop", str(image), str(place))
+        copy.stat()
+        os.truncate(image, block * 4_096 + begin)
+        mount("--bind", str(copy), str(path))
+        try:
+            yield
+        finally:
+            unmount(path)
+
+
 def make_read_only(at: Path) -> None:
     """Nobody, root included, can write there from now on."""
     mount("-o", "remount,ro", str(at))

@@ -6,7 +6,7 @@ import pytest
 
 from aerobee.store.errors import StoreLocked, StoreUnusable
 from aerobee.store.files.disk import Disk
-from aerobee.store.files.lock_file import LockFile
+from aerobee.store.files.lock_file import LockFile, LogLock
 from tests.kit.faulty_disk import Fault, FaultyDisk
 
 
@@ -54,3 +54,24 @@ def test_a_directory_that_cannot_be_locked_says_what_to_do(
 def test_a_missing_directory_is_unusable(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match="No such file"):
         LockFile(Disk(), tmp_path / "none" / "lock").acquire()
+
+
+def test_a_log_directory_is_held_once_and_gets_no_file(tmp_path: Path) -> None:
+    first, second = LogLock(Disk(), tmp_path / "log"), LogLock(Disk(), tmp_path / "log")
+    first.acquire()  # There is none yet.
+    (tmp_path / "log").mkdir()
+    for _ in range(2):
+        first.acquire()
+    with pytest.raises(StoreLocked, match="storePathCommitLog of its own"):
+        second.acquire()
+    for _ in range(2):
+        first.release()
+    second.acquire()
+    second.release()
+    assert not list((tmp_path / "log").iterdir())
+
+
+def test_a_file_system_without_such_locks_keeps_nobody_out(tmp_path: Path) -> None:
+    for _ in range(2):
+        disk = FaultyDisk(tmp_path, Fault(name="flock", error=errno.EOPNOTSUPP))
+        LogLock(disk, tmp_path).acquire()

@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.files.mapped_file_queue import MappedFileQueue
 from aerobee.store.format.names import segment_name
+from tests.kit.faulty_disk import Fault, FaultyDisk
 
 SIZE = 4_096
 
@@ -64,6 +66,19 @@ def test_a_last_file_of_length_0_is_removed(tmp_path: Path) -> None:
     make_files(tmp_path / "q", SIZE, size=0)
     assert len(load(tmp_path / "q").files) == 1
     assert [path.name for path in (tmp_path / "q").iterdir()] == [segment_name(0)]
+
+
+def test_a_file_that_nobody_could_read_later_is_named(tmp_path: Path) -> None:
+    """Old files are opened when a consumer asks for them: he would be held there for ever."""
+    make_files(tmp_path / "q", 0, SIZE)
+    moved = (tmp_path / "q" / segment_name(0)).rename(tmp_path / "elsewhere")
+    (tmp_path / "q" / segment_name(0)).symlink_to(moved)
+    with pytest.raises(StoreDamaged, match=f"{segment_name(0)} is a symbolic link"):
+        load(tmp_path / "q")
+    disk = FaultyDisk(tmp_path, Fault(name="open", path=segment_name(SIZE), error=errno.EACCES))
+    make_files(tmp_path / "r", 0, SIZE)
+    with pytest.raises(PermissionError, match=segment_name(SIZE)):
+        MappedFileQueue(disk, tmp_path / "r", SIZE).load()
 
 
 @pytest.mark.parametrize("name", ["README", "0000", f"{SIZE:020d}.bak", "x" * 20])
