@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.answers import KEPT_CODES
+from aerobee.broker.answers import kept_answer
 from aerobee.broker.core.names import check_sendable
 from aerobee.broker.errors import NoPermission, PutPostponed, Refusal, TopicNotExist
 from aerobee.broker.timers.timer_properties import DELETE_KEY, DELIVER_AT, read_handle
@@ -61,7 +61,7 @@ class RecallProcessor:
             return Answer(ResponseCode.SUCCESS, response)
 
         def durable(kept: PutOutcome) -> None:
-            connection.answer(command, Answer(KEPT_CODES[kept], response))
+            connection.answer(command, kept_answer(kept, response))
 
         self._store.when_durable(result.end_offset, durable)
         return HELD

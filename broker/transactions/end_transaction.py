@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.answers import KEPT_CODES, first_put_refused
+from aerobee.broker.answers import first_put_refused, kept_answer
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import Refusal
 from aerobee.broker.transactions.half_messages import Half, late_end, op_draft
@@ -128,7 +128,7 @@ class TransactionProcessor:
             return DONE
 
         def durable(kept: PutOutcome) -> None:
-            connection.answer(command, DONE if kept else Answer(KEPT_CODES[kept]))
+            connection.answer(command, DONE if kept else kept_answer(kept))
 
         self._store.when_durable(self._store.commit_log.max_offset, durable)
         return HELD

@@ -50,6 +50,18 @@ async def test_the_wish_is_stored_for_the_slot_of_the_timer(
         assert stored["REAL_TOPIC"] == "t"
 
 
+async def test_a_broker_without_its_lease_says_so(tmp_path: Path) -> None:
+    flush = FlushDiskType.SYNC_FLUSH
+    async with open_desk(tmp_path, recall_message_enable=True, flush_disk_type=flush) as desk:
+        desk.topic()
+        desk.store.replicas.configure_group(lambda: -1, 3.0)
+        desk.store.when_durable = desk.store.replicas.when_in_group
+        header = RecallMessage(topic="t", recall_handle=handle(), producer_group="p")
+        answer = await desk.ask(header)
+        assert answer.code == 14
+        assert "may be the master of its group no more" in (answer.remark or "")
+
+
 @pytest.mark.parametrize(
     ("given", "code"),
     [

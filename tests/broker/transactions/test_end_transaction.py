@@ -71,6 +71,18 @@ async def test_the_first_check_that_fails_answers_and_the_transaction_stays_open
         assert len(bank.bodies()) == (how == COMMIT)
 
 
+async def test_a_broker_without_its_lease_says_so(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_desk(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH) as desk:
+        desk.topic()
+        bank = Bank(desk, mock_clock)
+        half = await bank.half()
+        desk.store.replicas.configure_group(lambda: -1, 3.0)
+        desk.store.when_durable = desk.store.replicas.when_in_group
+        answer = await bank.end(half, COMMIT)
+        assert answer.code == Code.SERVICE_NOT_AVAILABLE
+        assert "may be the master of its group no more" in (answer.remark or "")
+
+
 async def test_a_message_that_is_no_half_cannot_be_ended(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
