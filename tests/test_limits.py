@@ -198,6 +198,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/consumers/test_clients.py"
         "::test_a_connection_that_calls_itself_something_else_each_time_leaves_no_names_behind",
     ),
+    "message of a call over gRPC": (
+        "broker/grpc/test_service.py::test_a_request_of_very_many_parts_is_not_even_parsed",
+        "broker/grpc/test_service.py::test_what_an_answer_has_for_each_queue_is_short",
+        "broker/grpc/translation/test_settings.py::test_settings_name_few_topics",
+    ),
     "body of a request": (
         TOO_MUCH,
         "remoting/wire/bodies/test_body.py::test_a_request_that_would_take_long_is_not_read",
@@ -340,6 +345,13 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "::test_few_are_asked_and_others_wait_as_if_they_had_no_filter",
         "store/queues/test_dispatch.py"
         "::test_a_step_ends_in_time_whatever_arrivals_cost_and_the_next_one_continues",
+    ),
+    "any call over gRPC": (
+        "broker/grpc/test_service.py::test_a_request_of_very_many_parts_is_not_even_parsed",
+    ),
+    "ReceiveMessage, PullMessage over gRPC": (
+        "broker/grpc/test_service.py::test_messages_of_one_receive_come_in_turns_with_others",
+        "broker/grpc/translation/test_bodies.py::test_what_does_not_unpack_is_left_to_its_consumer",
     ),
     "senders that wait for one sync": (
         "store/flush/test_log_flush.py"

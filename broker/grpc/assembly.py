@@ -100,8 +100,20 @@ class OwnChannel:
         self.paused = self.stalled = False
         self.context = OwnContext(shared)
 
+    def welcome(self) -> None:
+        """Stay: there is no connection."""
+
+    def admit(self) -> None:
+        """Stay as before: our requests need no account."""
+
+    def hold(self) -> None:
+        """There is nothing behind our requests."""
+
     def touch(self) -> None:
         """Have answers sent: there are none."""
+
+    def write(self) -> None:
+        """Send them."""
 
 
 class OwnContext:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aerobee.broker.grpc.translation.signature import Signer
+    from aerobee.remoting.server.caller import CallerContext
     from aerobee.remoting.server.pools import Pool, Waiting
     from aerobee.remoting.server.route_table import OpenRequest
     from aerobee.remoting.wire.answer import Answer
@@ -52,6 +53,64 @@ class Entrance(Protocol):
         """Drop what is held for a caller that has gone."""
 
 
+class CallChannel(Protocol):
+    """The connection of calls, as far as their requests are concerned."""
+
+    accounts: frozenset[str]
+    """Whose requests the gate has seen on it."""
+    held: int
+    """Requests held by long polling, of all of its calls."""
+    requests: int
+    """Requests that have come on it."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
+    def address(self) -> str:
+        """The address of the client, with its port."""
+
+    @property
+    def local_address(self) -> str:
+        """Ours, at which it has connected."""
+
+    @property
+    def host(self) -> bytes:
+        """The address of the client as records have it."""
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener."""
+
+    @property
+    def context(self) -> CallerContext:
+        """The state that the connections of its selector share."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the client does not read what it was sent."""
+
+    @property
+    def stalled(self) -> bool:
+        """Whether anything is unsent that the kernel does not take."""
+
+    def welcome(self) -> None:
+        """Let it stay: it has sent what needs no account."""
+
+    def admit(self) -> None:
+        """Count what it sends with that of others who have shown an account."""
+
+    def hold(self) -> None:
+        """Take no more calls before the sweep of the next second."""
+
+    def touch(self) -> None:
+        """Have what its calls have to say sent with the next flush."""
+
+    def write(self) -> None:
+        """Send what is queued."""
+
+
 class GrpcCaller:
     """The origin of requests. `channel` is that of its connection.
 
@@ -79,7 +138,9 @@ class GrpcCaller:
         "working",
     )
 
-    def __init__(self, door: Entrance, channel: Any, *, signer: Signer = NOBODY_SIGNS) -> None:
+    def __init__(
+        self, door: Entrance, channel: CallChannel, *, signer: Signer = NOBODY_SIGNS
+    ) -> None:
         self.door = door
         self.channel = channel
         self.signer = signer
@@ -103,55 +164,47 @@ class GrpcCaller:
     @property
     def id(self) -> int:
         """The number of its connection."""
-        number: int = self.channel.id
-        return number
+        return self.channel.id
 
     @property
     def requests(self) -> int:
         """Requests that have come on its connection, which others may share."""
-        requests: int = self.channel.requests
-        return requests
+        return self.channel.requests
 
     @property
     def address(self) -> str:
         """The address of the client, with its port."""
-        address: str = self.channel.address
-        return address
+        return self.channel.address
 
     @property
     def local_address(self) -> str:
         """Ours, at which it has connected."""
-        address: str = self.channel.local_address
-        return address
+        return self.channel.local_address
 
     @property
     def host(self) -> bytes:
         """The address of the client as records have it."""
-        host: bytes = self.channel.host
-        return host
+        return self.channel.host
 
     @property
-    def context(self) -> Any:
+    def context(self) -> CallerContext:
         """The state that the connections of its selector share."""
         return self.channel.context
 
     @property
     def listener(self) -> str:
         """The name of the listener."""
-        name: str = self.channel.listener
-        return name
+        return self.channel.listener
 
     @property
     def paused(self) -> bool:
         """Whether the client does not read what it was sent."""
-        paused: bool = self.channel.paused
-        return paused
+        return self.channel.paused
 
     @property
     def stalled(self) -> bool:
         """Whether anything is unsent that the kernel does not take."""
-        stalled: bool = self.channel.stalled
-        return stalled
+        return self.channel.stalled
 
     @property
     def backed_up(self) -> bool:
@@ -274,9 +327,10 @@ class GrpcCaller:
         refused: Callable[[RpcRefused], None],
         *,
         body: bytes = b"",
+        own: bool = False,
     ) -> None:
         """As `ask`, with other answers than success as what the client is told."""
-        self.ask(header, partial(_told, then, refused), body=body)
+        self.ask(header, partial(_told, then, refused), body=body, own=own)
 
     def answer(self, command: Command, answer: Answer, *, held: bool = False) -> None:
         """Give an answer to where the request came from. `held`: it waited for a message."""
@@ -336,8 +390,11 @@ class GrpcCaller:
 
     def postpone(self, request: OpenRequest | None = None, *, to_sweep: bool = False) -> None:
         """Serve this request again, or go on with the current one: when the reactor resumes such
-        requests, or `to_sweep`, in the sweep of each second.
+        requests, or `to_sweep`, in the sweep of each second. Nothing behind it is read meanwhile: a
+        connection has one guess a second, whatever the number of its calls.
         """
+        if to_sweep:
+            self.channel.hold()
         self.current = request or self.current
         self.postponed = True
         shared = self.context.shared
@@ -364,9 +421,9 @@ class GrpcCaller:
         self.on_close.clear()
 
 
-def shown(channel: Any, signer: Signer) -> frozenset[str]:
+def shown(channel: CallChannel, signer: Signer) -> frozenset[str]:
     """The account of a signer, if it has shown it on this channel before."""
-    accounts: frozenset[str] = channel.accounts
+    accounts = channel.accounts
     return accounts & {signer.access_key} if accounts else accounts
 
 

@@ -20,7 +20,6 @@ from aerobee.remoting.border import Border
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import Code
 from aerobee.remoting.grpc.status import StatusCode
-from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.command import Command
@@ -70,11 +69,17 @@ class Client(GrpcCaller):
         """Whether nothing can be sent to it now."""
         return self.lost_at > 0 or self.channel.paused
 
-    def renew(self, then: Callable[[], None], refused: Callable[[RpcRefused], None]) -> None:
-        """Register it again, or for the first time."""
+    def renew(
+        self,
+        then: Callable[[], None],
+        refused: Callable[[RpcRefused], None],
+        *,
+        own: bool = False,
+    ) -> None:
+        """Register it again, or for the first time. `own`: a call has shown that it may."""
         assert self.data is not None
         body = self.data.to_bytes()
-        self.ask_or_refuse(Heartbeat(), lambda _: then(), refused, body=body)
+        self.ask_or_refuse(Heartbeat(), lambda _: then(), refused, body=body, own=own)
 
     # ── What the broker tells and asks it ──
 
@@ -142,15 +147,24 @@ class Clients:
         self._gone = gone
         self.known = known
 
-    def get(self, caller: GrpcCaller) -> Client | None:
-        """The client that a call comes from, if it has settings. With accounts it is the one of
-        this account: anybody may write another one's id.
+    def claimed(self, caller: GrpcCaller) -> Client | None:
+        """The client that a call says it comes from, if it has settings. Anybody may write another
+        one's id, and the name of its account.
         """
         client = self.by_id.get(caller.client_id)
         if client is None or client.data is None:
             return None
         same = not client.accounts or caller.signer.access_key in client.accounts
         return client if same else None
+
+    def get(self, caller: GrpcCaller) -> Client | None:
+        """The client that a call comes from, once the gate has let a request of the call pass. With
+        accounts the client is that of the account that the gate has seen.
+        """
+        client = self.claimed(caller)
+        if client is None or (client.accounts and client.accounts.isdisjoint(caller.accounts)):
+            return None
+        return client
 
     def entered(self, client: Client) -> None:
         """Note a client whose settings were taken; an older stream of it ends. With accounts that
@@ -182,26 +196,14 @@ class Clients:
         if client.data is None:
             client.close("the stream ended before any settings")
 
-    def leave(self, client: Client, group: str, then: Callable[[Answer], None]) -> None:
-        """A client takes its leave. `group` is the consumer group that it names."""
-        data = client.data
-        consumers = [entry.group_name for entry in data.consumer_data_set] if data else []
-        producers = [entry.group_name for entry in data.producer_data_set] if data else []
-        left = [
-            *(
-                UnregisterClient(client.client_id, None, name)
-                for name in consumers or [group]
-                if name
-            ),
-            *(UnregisterClient(client.client_id, name, None) for name in producers),
-        ]
-        for header in left[1:]:
-            client.ask(header, lambda _: None)
-        client.data = None
-        if left:
-            client.ask(left[0], then)
-        else:
-            then(Answer())
+    def leave(self, client: Client) -> None:
+        """A client takes its leave, by a call that has shown that it may."""
+        data, client.data = client.data, None
+        assert data is not None
+        consumers = [(None, entry.group_name) for entry in data.consumer_data_set]
+        producers = [(entry.group_name, None) for entry in data.producer_data_set]
+        for groups in (*consumers, *producers):
+            client.ask(UnregisterClient(client.client_id, *groups), lambda _: None, own=True)
 
     def expire(self) -> Iterator[None]:
         """Forget the clients that have not come back."""

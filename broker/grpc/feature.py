@@ -15,8 +15,6 @@ from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.core.feature import Feature
 from aerobee.remoting.server.reactor import Listener
-from aerobee.remoting.server.routes import Route
-from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 
 if TYPE_CHECKING:
     import socket
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from aerobee.broker.grpc.assembly import Assembly
     from aerobee.broker.grpc.translation.kept_handles import Holder
     from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.routes import Route
     from aerobee.remoting.wire.headers.pop import ChangeInvisibleTime
 
 
@@ -60,10 +59,7 @@ class GrpcFeature(Feature):
     def listener(self, sock: socket.socket, routes: Sequence[Route]) -> Listener:
         """The listener at the socket of the port. `routes`: of the broker."""
         parts = self._parts
-        # A broker with a name server answers this one itself; here the topic's own table counts.
-        others = [route for route in routes if route.header is not GetRouteInfo]
-        about_topics = Route(GetRouteInfo, parts.service.route, "client_manager")
-        return Listener("grpc", sock, parts.serving, parts.begin, [*others, about_topics])
+        return Listener("grpc", sock, parts.serving, parts.begin, parts.service.routes(routes))
 
     def guard(self, may_hide: Callable[[Holder, ChangeInvisibleTime], bool]) -> None:
         """Hide the messages that a client works on only for as long as its account may."""

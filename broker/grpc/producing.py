@@ -81,8 +81,6 @@ class Producing:
         sender = Sender(host, self._clock.now_ms(), body_bytes_max)
         topic = self._topics.get(name)
         headers = [header_of(message, name, topic, sender) for message in sent]
-        if headers[0].sys_flag & TRANSACTION_PREPARED:
-            self._join(rpc, name)
         results = Results(len(headers))
         for number, (header, message) in enumerate(zip(headers, sent, strict=True)):
             message_id = message.system_properties.message_id
@@ -112,6 +110,10 @@ class Producing:
         answer: Answer,
     ) -> None:
         """Take the answer to one send; the last one completes the RPC."""
+        if header.sys_flag & TRANSACTION_PREPARED and isinstance(
+            answer.header, SendMessageResponse
+        ):
+            self._join(rpc, header.topic)
         if not results.put(number, entry_of(answer, header, message_id)):
             return
         status = common_status([entry.status for entry in results.all])
@@ -151,6 +153,7 @@ class Producing:
             raise RpcRefused(
                 Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
                 f"topic {name} takes no delayed messages, so none can be recalled",
+                topic=name,
             )
         header = RecallMessage(producer_group=name, topic=name, recall_handle=request.recall_handle)
         rpc.request(header, partial(_recalled, rpc))

@@ -20,6 +20,7 @@ from aerobee.broker.grpc.translation.settings import expression_of
 from aerobee.broker.pull.pull import SUBSCRIPTION, SUSPEND
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import Code, QueryOffsetPolicy
+from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.headers.offset import (
     GetMaxOffset,
     GetMinOffset,
@@ -33,6 +34,8 @@ from aerobee.store.format.properties import decode
 from aerobee.store.format.record import records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aerobee.broker.grpc.rpc import Rpc
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.answer import Answer
@@ -85,6 +88,8 @@ class Pulling:
 
     def _pulled(self, rpc: Rpc, resource: Any, tags: frozenset[str], answer: Answer) -> None:
         header, body = answer.header, answer.body
+        if rpc.closed:
+            return
         if not isinstance(header, PullAnswer):
             self.end(rpc, *outcome(answer))
             return
@@ -96,8 +101,14 @@ class Pulling:
         self.go_on(rpc)
 
     def go_on(self, rpc: Rpc) -> None:
-        """Send messages for which there is room in the stream; the rest when there is again."""
+        """Send messages for which there is room in the stream, in turns with others; the rest when
+        there is room again.
+        """
+        rpc.ask_in_turns(self._deliveries(rpc))
+
+    def _deliveries(self, rpc: Rpc) -> Iterator[None]:
         resource, tags, left, next_offset = rpc.left
+        turns = Turns()
         while left:
             record = left.popleft()
             properties = decode(record.properties)
@@ -108,6 +119,10 @@ class Pulling:
             if not rpc.call.send(answer_of(message=message)) and left:
                 rpc.wrote()
                 return
+            if turns.over:
+                rpc.wrote()
+                yield
+                turns = Turns()
         rpc.left = None
         rpc.call.send(answer_of(next_offset=next_offset))
         rpc.call.finish()
@@ -163,6 +178,7 @@ class Pulling:
             raise RpcRefused(
                 Code.BAD_REQUEST,
                 f"topic {name} has {config.read_queue_nums} queues to read, {queue.id} is none",
+                topic=name,
             )
         return name, queue.id
 

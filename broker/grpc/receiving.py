@@ -31,9 +31,12 @@ from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
 from aerobee.broker.grpc.translation.settings import attempts_of, expression_of
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import Code
+from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.headers.pop import PopMessage, PopMessageResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.grpc.clients import Clients
@@ -118,7 +121,7 @@ class Receiving:
             asked_ms = request.long_polling_timeout.ToMilliseconds()
         deadline_ms = rpc.call.deadline_ms
         left_ms = deadline_ms - monotonic() * 1000
-        client = self._clients.get(rpc)
+        client = self._clients.claimed(rpc)
         timeout_ms = REQUEST_TIMEOUT_MS if client is None else client.request_timeout_ms
         version = version_of(rpc.call.head.text(b"x-mq-client-version"))
         return polling_ms(asked_ms, left_ms, timeout_ms or REQUEST_TIMEOUT_MS, version)
@@ -163,8 +166,14 @@ class Receiving:
                 self._fates.keep(rpc, wanted.group, wanted.topic, received.handle)
 
     def go_on(self, rpc: Rpc) -> None:
-        """Send messages for which there is room in the stream; the rest when there is again."""
+        """Send messages for which there is room in the stream, in turns with others; the rest when
+        there is room again.
+        """
+        rpc.ask_in_turns(self._deliveries(rpc))
+
+    def _deliveries(self, rpc: Rpc) -> Iterator[None]:
         wanted, left = rpc.left
+        turns = Turns()
         while left:
             delivery = left.popleft()
             message = message_of(
@@ -177,6 +186,10 @@ class Receiving:
             if not rpc.call.send(answer_of(message=message)) and left:
                 rpc.wrote()
                 return
+            if turns.over:
+                rpc.wrote()
+                yield
+                turns = Turns()
         rpc.left = None
         self._finish(rpc)
 

@@ -15,10 +15,11 @@ from aerobee.broker.grpc.caller import shown
 from aerobee.broker.grpc.clients import Client, status_command
 from aerobee.broker.grpc.rpc import Rpc, status_of
 from aerobee.broker.grpc.translation.names import found, group_of, topic_of
-from aerobee.broker.grpc.translation.refusal import RpcRefused
+from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
 from aerobee.broker.grpc.translation.routes import (
     assignments_of,
     broker_of,
+    check_endpoints,
     endpoints_of,
     queues_of,
 )
@@ -30,16 +31,19 @@ from aerobee.broker.grpc.translation.settings import (
 )
 from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS, signer_of
 from aerobee.remoting.grpc import messages
+from aerobee.remoting.grpc.bulk import SHORT_BYTES_MAX, is_short
 from aerobee.remoting.grpc.calls import Shape
 from aerobee.remoting.grpc.enums import Code
-from aerobee.remoting.grpc.fields import RPCS
+from aerobee.remoting.grpc.fields import BULK, RPCS
 from aerobee.remoting.grpc.status import StatusCode
+from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import LANGUAGE_CODES
+from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
@@ -54,11 +58,19 @@ if TYPE_CHECKING:
     from aerobee.remoting.grpc.calls import Call
     from aerobee.remoting.grpc.head import RequestHead
     from aerobee.remoting.server.grpc_serving import GrpcChannel
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.bodies.client import HeartbeatData
     from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
 
 ID_CHARS_MAX: Final = 255
 OTHER: Final = "OTHER"
 BAD_SETTINGS: Final = "process client telemetryCommand failed. "
+
+UNKNOWN: Final = (
+    Code.UNRECOGNIZED_CLIENT_TYPE,
+    "the client has sent no settings over Telemetry",
+)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -172,7 +184,7 @@ class MessagingService:
         rpc = Rpc(self._door, channel, NOBODY_SIGNS, call, served.answer)
         call.owner = rpc
         try:
-            request = served.request.FromString(message)
+            request = parsed(call, served.request, message)
             self._introduce(rpc, call.head)
             served.serve(rpc, request)
         except (DecodeError, ValueError) as error:
@@ -180,7 +192,10 @@ class MessagingService:
             text = f"the request is no {kind}, or has a time out of range: {error}"
             call.finish(StatusCode.INVALID_ARGUMENT, text)
         except RpcRefused as refused:
-            self._refuse(rpc, refused)
+            if refused.topic:
+                self._refuse_known(rpc, refused)
+            else:
+                self._refuse(rpc, refused)
 
     def half_closed(self, call: Call) -> None:
         """A client sends no more commands: its stream ends."""
@@ -225,13 +240,22 @@ class MessagingService:
         else:
             streams.end(rpc, refused.code, refused.text)
 
+    def _refuse_known(self, rpc: Rpc, refused: RpcRefused) -> None:
+        """Tell of a topic to whom may know it. Others hear what they are told of any topic."""
+
+        def told(answer: Answer) -> None:
+            self._refuse(rpc, RpcRefused(*outcome(answer)) if answer.code else refused)
+
+        rpc.ask(GetRouteInfo(topic=refused.topic), told)
+
     # ── Telemetry ──
 
     def _command(self, client: Client, message: bytes) -> None:
         try:
-            command = messages.TelemetryCommand.FromString(message)
-        except DecodeError:
-            client.stream.finish(StatusCode.INTERNAL, "the command is no TelemetryCommand")
+            command = parsed(client.stream, messages.TelemetryCommand, message)
+        except (DecodeError, ValueError) as error:
+            text = f"the command is no TelemetryCommand: {error}"
+            client.stream.finish(StatusCode.INTERNAL, text)
             self.over(client.stream)
             return
         kind = command.WhichOneof("command")
@@ -294,27 +318,49 @@ class MessagingService:
     # ── Unary calls about clients and routes ──
 
     def _heartbeat(self, rpc: Rpc, request: Any) -> None:
-        client = self._known(rpc)
-        assert client.data is not None
-        if client.data.consumer_data_set and request.HasField("group"):
+        data = self._claimed(rpc)
+        if data.consumer_data_set and request.HasField("group"):
             group_of(request.group)
-        client.renew(rpc.done, rpc.refused)
+
+        def allowed(client: Client) -> None:
+            client.renew(rpc.done, rpc.refused, own=True)
+
+        self._for_client(rpc, Heartbeat(), allowed, body=data.to_bytes())
 
     def _terminated(self, rpc: Rpc, request: Any) -> None:
-        client = self._known(rpc)
-        group = request.group.name if request.HasField("group") else ""
-        self._clients.leave(client, group, lambda _: rpc.done())
+        groups = [entry.group_name for entry in self._claimed(rpc).consumer_data_set]
 
-    def _known(self, rpc: Rpc) -> Client:
-        client = self._clients.get(rpc)
-        if client is None:
-            raise RpcRefused(
-                Code.UNRECOGNIZED_CLIENT_TYPE, "the client has sent no settings over Telemetry"
-            )
-        return client
+        def allowed(client: Client) -> None:
+            self._clients.leave(client)
+            rpc.done()
+
+        header = UnregisterClient(rpc.client_id, None, groups[0] if groups else None)
+        self._for_client(rpc, header, allowed)
+
+    def _claimed(self, rpc: Rpc) -> HeartbeatData:
+        """The groups of the client that a call says it comes from. Raises: RpcRefused."""
+        client = self._clients.claimed(rpc)
+        if client is None or client.data is None:
+            raise RpcRefused(*UNKNOWN)
+        return client.data
+
+    def _for_client(
+        self, rpc: Rpc, header: Header, then: Callable[[Client], None], *, body: bytes = b""
+    ) -> None:
+        """Act for the client of a call, which may send this request."""
+
+        def allowed(_: Answer) -> None:
+            client = self._clients.get(rpc)
+            if client is None:
+                rpc.refused(RpcRefused(*UNKNOWN))
+            else:
+                then(client)
+
+        rpc.request(header, allowed, body=body)
 
     def _query_route(self, rpc: Rpc, request: Any) -> None:
         name = topic_of(request.topic)
+        check_endpoints(request.endpoints)
 
         def known(_: Answer) -> None:
             topic = found(name, self._topics.get(name))
@@ -325,6 +371,7 @@ class MessagingService:
 
     def _query_assignment(self, rpc: Rpc, request: Any) -> None:
         name, group = topic_of(request.topic), group_of(request.group)
+        check_endpoints(request.endpoints)
 
         def known(_: Answer) -> None:
             topic = found(name, self._topics.get(name))
@@ -346,12 +393,39 @@ class MessagingService:
 
         rpc.request(GetRouteInfo(topic=topic), allowed)
 
-    def route(self, header: GetRouteInfo, command: Command, caller: GrpcCaller) -> Answer:
-        """The request behind both: its sender may know the topic."""
-        return Answer()
+    def routes(self, routes: Sequence[Route]) -> list[Route]:
+        """The routes of the broker. A call asks some of them only whether its sender may."""
+        others = [self._of_client(route) for route in routes if route.header is not GetRouteInfo]
+        # A broker with a name server answers this one itself; here the topic's own table counts.
+        return [*others, Route(GetRouteInfo, allowed, "client_manager")]
+
+    def _of_client(self, route: Route) -> Route:
+        """A route whose requests are about a client: they are its own, and not those of a call."""
+        if route.header not in (Heartbeat, UnregisterClient):
+            return route
+
+        def handler(header: Header, command: Command, caller: GrpcCaller) -> Outcome:
+            if isinstance(caller, Client):
+                return route.handler(header, command, caller)
+            return allowed(header, command, caller)
+
+        return route._replace(handler=handler)
 
     def _broker(self, request: Any) -> Any:
         """This broker at the endpoints that the client asked for."""
         wanted = request.endpoints
         endpoints = wanted if wanted.addresses else endpoints_of(self._address)
         return broker_of(self._config.broker.broker_name, endpoints)
+
+
+def parsed(call: Call, kind: Any, message: bytes) -> Any:
+    """A message of a call. Raises: DecodeError, ValueError."""
+    if not is_short(message, BULK.get(call.method.name, ())):
+        text = f"it has too many fields, or {SHORT_BYTES_MAX} bytes beside what may be long"
+        raise ValueError(text)
+    return kind.FromString(message)
+
+
+def allowed(header: Header, command: Command, caller: GrpcCaller) -> Answer:
+    """Answer a request that only asks the gate."""
+    return Answer()

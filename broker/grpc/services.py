@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.grpc.calls import Call
     from aerobee.remoting.server.grpc_serving import CallService, GrpcChannel
 
-REFLECTION: Final = Method("ServerReflectionInfo", Shape.BOTH_STREAM)
-EXPORT: Final = Method("Export", Shape.UNARY)
+REFLECTION: Final = Method("ServerReflectionInfo", Shape.BOTH_STREAM, short=True)
+EXPORT: Final = Method("Export", Shape.UNARY, short=True)
 METHODS: Final[Mapping[bytes, Method]] = {
     b"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": REFLECTION,
     b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": REFLECTION,

@@ -26,10 +26,12 @@ comes in, and only deadlines are measured.
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from aerobee.remoting.grpc.bulk import SHORT_BYTES_MAX
 from aerobee.remoting.grpc.framing import PREFIX_BYTES, MessageDecoder, framed
 from aerobee.remoting.grpc.head import EncodingRefused, NotGrpc, RequestHead
 from aerobee.remoting.grpc.status import CallRefused, StatusCode, trailers
@@ -76,6 +78,8 @@ class Method(NamedTuple):
 
     name: str
     shape: Shape
+    short: bool = False
+    """Whether its messages are short, whatever the longest message may be."""
 
 
 class Over(Enum):
@@ -114,7 +118,8 @@ class Call:
         self.owner: object = None
         """A value that the owner of the connection keeps for it until all of its answer is given.
         """
-        self.decoder = MessageDecoder(calls.message_bytes_max)
+        bytes_max = SHORT_BYTES_MAX if method.short else calls.message_bytes_max
+        self.decoder = MessageDecoder(bytes_max)
         self.request: bytes | None = None
         """The one of a call that has only one, until the client has ended its side."""
         self.half_closed = False
@@ -237,7 +242,7 @@ class Calls:
         self.engine = engine
         self._methods = methods
         self.message_bytes_max = message_bytes_max
-        self._events: list[CallEvent] = []
+        self._events: deque[CallEvent] = deque()
         self.open: dict[int, Call] = {}
         """The calls that are not over, by stream."""
         self.unwritten: dict[int, Call] = {}
@@ -268,7 +273,7 @@ class Calls:
         """The next event, which counts as taken; None: nothing more has happened."""
         events = self._events
         while events:
-            event = events.pop(0)
+            event = events.popleft()
             if isinstance(event, ConnectionOver):
                 return event
             call = event.call

@@ -156,6 +156,12 @@ RPCS: Final[Mapping[str, Rpc]] = {
     "Telemetry": Rpc("TelemetryCommand", "TelemetryCommand", requests=True, answers=True),
 }
 
+BULK: Final[Mapping[str, tuple[int, ...]]] = {
+    "SendMessage": (1, 4),  # the body of each message
+    "Telemetry": (3, 2),  # the stacks of all threads of a client
+}
+"""The field of a request that may be long, by the numbers of the fields that lead to it."""
+
 
 class Field(NamedTuple):
     """One field as the table says it. `choice`: the group of which one field is set."""

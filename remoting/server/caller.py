@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 class CallerContext(Protocol):
     """The time of callers, and what they share: a selector's, or that of our own requests."""
 
-    now: float
-    """When the current turn began; seconds of `monotonic`."""
     turn_ends: float
     run: Run | None
     """Requests that wait to be served together."""
+
+    @property
+    def now(self) -> float:
+        """When the current turn began; seconds of `monotonic`."""
 
     @property
     def shared(self) -> SharedState:

@@ -32,13 +32,13 @@ from aerobee.remoting.grpc.calls import (
     RoomAgain,
     Shape,
 )
-from aerobee.remoting.grpc.fields import PACKAGE, RPCS, SERVICE
+from aerobee.remoting.grpc.fields import BULK, PACKAGE, RPCS, SERVICE
 from aerobee.remoting.grpc.status import StatusCode
 from aerobee.remoting.http2.engine import Engine
 from aerobee.remoting.http2.limits import Http2Limits
 from aerobee.remoting.server.channel import Channel
 from aerobee.remoting.server.outbound import Uptake, unacknowledged_bytes
-from aerobee.remoting.server.states import Event
+from aerobee.remoting.server.states import Event, Input
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ TAKEN_BYTES: Final = 64 << 10
 WRITTEN_BYTES: Final = 256 << 10
 """The most that is taken from the streams for one write."""
 LOOK_EVERY_S: Final = 0.5
-"""How often calls are looked for whose time is over: their clients know it by themselves."""
+"""How often channels are looked for with something to end: clients know deadlines by themselves."""
 WINDOWS_BYTES: Final = 256 << 10
 """How much a peer may have been given that its client has not read yet. Clients open their windows
 in steps: a slow one is silent until it has read a step, and gets the time for it."""
@@ -79,7 +79,7 @@ def shape_of(rpc: Rpc) -> Shape:
 
 
 METHODS: Final[Mapping[bytes, Method]] = {
-    f"/{PACKAGE}.{SERVICE}/{name}".encode(): Method(name, shape_of(rpc))
+    f"/{PACKAGE}.{SERVICE}/{name}".encode(): Method(name, shape_of(rpc), name not in BULK)
     for name, rpc in RPCS.items()
 }
 
@@ -160,7 +160,7 @@ class GrpcChannel(Channel):
         if calls.happened:
             self.left.append(EVENTS)
         if calls.next_deadline_ms != inf:
-            self._watched[self] = None
+            self._watched[self] = self.look_at
         self.touch()
         self.note_left(renewed=not self.inbound)
         self.settle()
@@ -227,6 +227,8 @@ class GrpcChannel(Channel):
         elif self.calls.happened and not self.left:
             self.left.append(EVENTS)
             self.settle()
+            # Not every write is in a round, behind which the loop would look by itself.
+            self.watch()
 
     def _note_queued(self, queued: int) -> None:
         """Count what waits in streams as unsent, and have it watched that it becomes less."""
@@ -235,7 +237,7 @@ class GrpcChannel(Channel):
         elif self._taken is None:
             self._taken = Uptake()
             self._fault(monotonic())  # from now on
-        self._watched[self] = None
+        self._watched[self] = self.look_at
         outbound = self.context.shared.outbound
         outbound.note(self, self.unsent + queued, self.context.now)
         state, much = self.state, self.unsent + queued > outbound.high_water_bytes
@@ -248,9 +250,29 @@ class GrpcChannel(Channel):
 
     # ── Time, and the end ──
 
-    def look(self, now: float) -> bool:
+    def hold(self) -> None:
+        """Serve nothing more of it before the sweep of the next second."""
+        if self.state.input is Input.READING:
+            self.on(Event.POSTPONED)
+            self.watch()
+            self.context.shared.postponed_to_sweep.append(self._released)
+
+    def _released(self, now: float) -> None:
+        if not self.closed:
+            self.on(Event.RESUMED)
+            self.on(Event.ENDED)
+            self.reading.resumed = now
+            self.settle()
+            self.watch()
+
+    @property
+    def look_at(self) -> float:
+        """When it has to be looked at, in seconds of `monotonic`; infinity: it has not."""
+        return 0.0 if self._taken is not None else self.calls.next_deadline_ms / 1000
+
+    def look(self, now: float) -> None:
         """End the calls whose time is over, and the connection if its peer takes too little of its
-        answers; whether it has to be looked at again. `now` in seconds of `monotonic`.
+        answers. `now` in seconds of `monotonic`.
         """
         calls = self.calls
         if calls.next_deadline_ms <= now * 1000:
@@ -260,7 +282,6 @@ class GrpcChannel(Channel):
             self._taken = None
         elif (fault := self._fault(now)) is not None:
             self.close(fault)
-        return not self.closed and (self._taken is not None or calls.next_deadline_ms != inf)
 
     def _fault(self, now: float) -> str | None:
         """Why the peer is to be closed, by what it has taken of the answers that wait in streams:
@@ -308,8 +329,10 @@ class GrpcServing:
         self._channels: dict[GrpcChannel, None] = {}
         self.limit_bodies(body_bytes_max)
         self._leaving = ""
-        self.watched: dict[GrpcChannel, None] = {}
-        """Channels with a deadline, or with answers that wait in streams."""
+        self.watched: dict[GrpcChannel, float] = {}
+        """Channels with a deadline, or with answers that wait in streams, and when each has to be
+        looked at.
+        """
 
     def limit_bodies(self, body_bytes_max: int) -> None:
         """Take calls with bodies of up to this size from now on."""
@@ -359,12 +382,15 @@ class GrpcServing:
             await in_slices(self.look())
 
     def look(self) -> Iterator[None]:
-        """Look once at all that have something to wait for. Others may run at each yield."""
-        for channel in list(self.watched):
-            if not channel.look(monotonic()):
-                self.watched.pop(channel, None)
+        """Look once at all of which something may be over. Others may run at each yield."""
+        now = monotonic()
+        for channel in [channel for channel, at in self.watched.items() if at <= now]:
+            channel.look(monotonic())
             if not channel.closed:
                 channel.write()
+                self.watched[channel] = channel.look_at
+            if channel.closed or channel.look_at == inf:
+                self.watched.pop(channel, None)
             yield
 
 

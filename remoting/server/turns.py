@@ -32,9 +32,14 @@ class Turns:
     def __init__(self) -> None:
         self._until = monotonic() + TURN_S
 
+    @property
+    def over(self) -> bool:
+        """Whether the turn is over: a generator yields then, and begins another."""
+        return monotonic() > self._until
+
     async def give_way(self) -> None:
         """Let other tasks run if the turn is over."""
-        if monotonic() > self._until:
+        if self.over:
             await trio.lowlevel.checkpoint()
             self._until = monotonic() + TURN_S
 

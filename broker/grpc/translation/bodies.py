@@ -17,8 +17,9 @@ TYPE_MASK: Final = 0x700
 LZ4: Final = 0x100
 ZSTD: Final = 0x200
 GZIP_MAGIC: Final = b"\x1f\x8b"
-PLAIN_BYTES_MAX: Final = 16 << 20
-"""A body that unpacks to more stays packed: a few kilobytes can expand to gigabytes."""
+PLAIN_BYTES_MAX: Final = 4 << 20
+"""The longest body that a client packs, unless it is told otherwise. A body that unpacks to more
+stays packed: a few kilobytes can expand to gigabytes, and nobody else has a turn meanwhile."""
 PIECE_BYTES: Final = 256 << 10
 WINDOW_BYTES_MAX: Final = 8 << 20
 """The most that a zstd frame may ask a decoder to remember."""

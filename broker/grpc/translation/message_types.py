@@ -73,6 +73,7 @@ def check_type(name: str, topic: TopicConfig | None, sent: MessageType) -> None:
             Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"TopicMessageType validate failed, the expected type is UNSPECIFIED, but actual type"
             f" is {sent.name}: there is no topic {name}, create it with its message type",
+            topic=name,
         )
     types = types_of(topic)
     if sent in types or topic.attributes.get(MESSAGE_TYPE) == MIXED:
@@ -82,4 +83,5 @@ def check_type(name: str, topic: TopicConfig | None, sent: MessageType) -> None:
         Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
         f"TopicMessageType validate failed, the expected type is {wanted}, but actual type is"
         f" {sent.name}: topic {name} takes messages of its type alone",
+        topic=name,
     )

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 NAMES_KEPT: Final = 4_096
 """Names whose check is remembered: most calls name the same few."""
+NAMESPACE_CHARS_MAX: Final = 255
+"""The resource is in the answer for each queue, as it came."""
 GROUP_TOPICS: Final = (RETRY_PREFIX, DLQ_PREFIX)
 """Topics that belong to a group."""
 
@@ -33,6 +35,12 @@ GROUP_TOPICS: Final = (RETRY_PREFIX, DLQ_PREFIX)
 def topic_of(resource: Any) -> str:
     """The topic that a resource names. Raises: RpcRefused."""
     name: str = resource.name
+    if len(resource.resource_namespace) > NAMESPACE_CHARS_MAX:
+        raise RpcRefused(
+            Code.ILLEGAL_TOPIC,
+            f"namespace of {len(resource.resource_namespace)} characters,"
+            f" {NAMESPACE_CHARS_MAX} are taken",
+        )
     if problem := _topic_problem(name):
         raise RpcRefused(Code.ILLEGAL_TOPIC, problem)
     return name
@@ -75,5 +83,6 @@ def found(name: str, config: TopicConfig | None) -> TopicConfig:
             Code.TOPIC_NOT_FOUND,
             f"CODE: 17  DESC: No topic route info in name server for the topic: {name}."
             " Create it first: the 5.x clients create none, since it needs a message type",
+            topic=name,
         )
     return config

@@ -52,10 +52,12 @@ NO_MESSAGE: Final = "no new message"
 class RpcRefused(BrokerError):
     """Ends a call, or one entry of it, with a code and a text for the person who reads it."""
 
-    def __init__(self, code: Code, text: str) -> None:
+    def __init__(self, code: Code, text: str, *, topic: str = "") -> None:
+        """`topic`: the one of which it tells what is not for everybody."""
         super().__init__(text)
         self.code = code
         self.text = text
+        self.topic = topic
 
 
 def outcome(answer: Answer) -> tuple[Code, str]:

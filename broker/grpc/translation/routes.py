@@ -23,6 +23,21 @@ READ: Final = 4
 WRITE: Final = 2
 ANY_QUEUE: Final = -1
 MASTER_ID: Final = 0
+ADDRESSES_MAX: Final = 16
+HOST_CHARS_MAX: Final = 255
+
+
+def check_endpoints(endpoints: Any) -> None:
+    """Refuse endpoints that no client has: they are in the answer for each queue. Raises:
+    RpcRefused.
+    """
+    addresses = endpoints.addresses
+    if len(addresses) > ADDRESSES_MAX or any(len(each.host) > HOST_CHARS_MAX for each in addresses):
+        raise RpcRefused(
+            Code.ILLEGAL_ACCESS_POINT,
+            f"endpoints of {len(addresses)} addresses: {ADDRESSES_MAX} are taken, with hosts of"
+            f" {HOST_CHARS_MAX} characters",
+        )
 
 
 def endpoints_of(address: str) -> Any:

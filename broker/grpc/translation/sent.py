@@ -101,6 +101,7 @@ def check_body(body: bytes, bytes_max: int) -> None:
 def properties_of(message: Any, sender: Sender) -> dict[str, str]:
     """The properties of the record. Hot. Raises: RpcRefused."""
     system = message.system_properties
+    check_count(len(message.user_properties))
     properties: dict[str, str] = dict(message.user_properties)
     if properties:
         check_user_properties(properties)
@@ -110,9 +111,11 @@ def properties_of(message: Any, sender: Sender) -> dict[str, str]:
         properties["TAGS"] = tag = system.tag
         check_tag(tag)
     if keys := list(system.keys):
+        properties["KEYS"] = joined = " ".join(keys)
+        if len(joined) > PROPERTIES_BYTES_MAX:
+            raise too_long(len(joined))
         for key in keys:
             check_text(key, Code.ILLEGAL_MESSAGE_KEY, "key")
-        properties["KEYS"] = " ".join(keys)
     if system.HasField("message_group"):
         check_group(system.message_group)
         properties[GROUP] = system.message_group
@@ -211,13 +214,17 @@ def check_property(name: str, value: str) -> None:
             )
 
 
-def check_user_properties(user: dict[str, str]) -> None:
-    """Refuse names that RocketMQ gives its own meaning, and too many. Raises: RpcRefused."""
-    if len(user) > PROPERTIES_MAX:
+def check_count(properties: int) -> None:
+    """Refuse more properties than a message may have. Raises: RpcRefused."""
+    if properties > PROPERTIES_MAX:
         raise RpcRefused(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"message has {len(user)} properties, at most {PROPERTIES_MAX} are taken",
+            f"message has {properties} properties, at most {PROPERTIES_MAX} are taken",
         )
+
+
+def check_user_properties(user: dict[str, str]) -> None:
+    """Refuse names that RocketMQ gives its own meaning. Raises: RpcRefused."""
     if not SYSTEM_PROPERTIES.isdisjoint(user):
         name = next(name for name in user if name in SYSTEM_PROPERTIES)
         raise RpcRefused(
@@ -233,10 +240,15 @@ def check_size(user: Mapping[str, str], properties: Mapping[str, str]) -> None:
     size = sum(len(name.encode()) + len(value.encode()) for name, value in user.items())
     size += len(properties.get("TAGS", "").encode()) + len(properties.get("KEYS", "").encode())
     if size > PROPERTIES_BYTES_MAX:
-        raise RpcRefused(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"properties, tag and keys have {size} bytes, at most {PROPERTIES_BYTES_MAX} are taken",
-        )
+        raise too_long(size)
+
+
+def too_long(size: int) -> RpcRefused:
+    """The refusal of a message with so much text."""
+    return RpcRefused(
+        Code.MESSAGE_PROPERTIES_TOO_LARGE,
+        f"properties, tag and keys have {size} bytes, at most {PROPERTIES_BYTES_MAX} are taken",
+    )
 
 
 def check_delay(delay_ms: int) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 
+ENTRIES_MAX: Final = 1_024
+"""Topics or subscriptions of one client."""
 CUSTOMIZED_MS: Final = tuple(
     1_000 * seconds
     for seconds in (
@@ -158,6 +160,7 @@ def heartbeat_of(settings: Any, client_id: str, now_ms: int) -> HeartbeatData:
     Producers have the group of each topic that they send to. Raises: RpcRefused.
     """
     if settings.HasField("publishing"):
+        check_count(len(settings.publishing.topics), "topics")
         topics = dict.fromkeys(topic_of(topic) for topic in settings.publishing.topics)
         return HeartbeatData(
             client_id=client_id, producer_data_set=[ProducerData(topic) for topic in topics]
@@ -167,12 +170,19 @@ def heartbeat_of(settings: Any, client_id: str, now_ms: int) -> HeartbeatData:
             Code.BAD_REQUEST, "there is no publishing or subscription data in settings"
         )
     subscription = settings.subscription
+    check_count(len(subscription.subscriptions), "subscriptions")
     consumer = ConsumerData(
         consume_type=CONSUMERS.get(settings.client_type, "CONSUME_PASSIVELY"),
         group_name=group_of(subscription.group),
         subscription_data_set=[subscribed(entry, now_ms) for entry in subscription.subscriptions],
     )
     return HeartbeatData(client_id=client_id, consumer_data_set=[consumer])
+
+
+def check_count(count: int, what: str) -> None:
+    """Refuse settings with more of something than is looked at. Raises: RpcRefused."""
+    if count > ENTRIES_MAX:
+        raise RpcRefused(Code.BAD_REQUEST, f"{count} {what}, {ENTRIES_MAX} are taken")
 
 
 def subscribed(entry: Any, now_ms: int) -> SubscriptionData:

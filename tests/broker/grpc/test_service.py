@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import time
+from contextlib import contextmanager
 from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,10 @@ from aerobee import Credentials
 from aerobee.admin import GroupConfig
 from aerobee.admin import MessageType as TopicType
 from aerobee.blocking import AdminClient
+from aerobee.broker.access.gate import GUESSES
 from aerobee.remoting.grpc import calls
 from aerobee.remoting.grpc.enums import AddressScheme, ClientType, Code, FilterType, MessageType
+from aerobee.remoting.grpc.fields import PACKAGE, SERVICE
 from aerobee.remoting.grpc.messages import (
     AckMessageEntry,
     Address,
@@ -34,10 +37,12 @@ from aerobee.remoting.grpc.messages import (
     SubscriptionEntry,
     SystemProperties,
 )
+from aerobee.remoting.server import turns
 from aerobee.testing import broker as running_broker
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.grpc_client import GrpcClient, NarrowClient
 from tests.kit.ports import HOST, free_port
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -317,6 +322,97 @@ def test_a_stream_has_to_say_its_settings_soon(monkeypatch: pytest.MonkeyPatch) 
         assert talking.settings(consumer_settings("g", "t")).status.code == Code.OK
         silent.end()
         talking.end()
+
+
+# ── Requests that cost too much ──
+
+
+def part(number: int, content: bytes) -> bytes:
+    """A field of a message, as it is sent."""
+    head, size = [number << 3 | 2], len(content)
+    while size > 0x7F:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([*head, size]) + content
+
+
+MANY_BYTES = 4 << 20
+TOPIC = part(1, part(2, b"normal"))
+KEYS = part(1, TOPIC + part(3, part(3, b"id") + part(2, b"k") * (MANY_BYTES // 3)) + part(4, b"b"))
+TOO_MUCH = {
+    "SendMessage": [part(1, b"") * (MANY_BYTES // 2), KEYS],
+    "AckMessage": [part(3, b"") * (MANY_BYTES // 2)],
+    "QueryRoute": [
+        TOPIC + part(2, part(2, b"") * (MANY_BYTES // 2)),
+        part(1, part(1, b"n" * MANY_BYTES) + part(2, b"normal")),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "request_bytes"), [(name, one) for name, each in TOO_MUCH.items() for one in each]
+)
+def test_a_request_of_very_many_parts_is_not_even_parsed(
+    client: GrpcClient, name: str, request_bytes: bytes
+) -> None:
+    """Each took the loop for half a second, and the answer to a route 2 GB."""
+    path = f"/{PACKAGE}.{SERVICE}/{name}"
+    call = client.channel.unary_unary(path, response_deserializer=bytes)
+    with pytest.raises(grpc.RpcError) as refused:
+        call(request_bytes, timeout=30, metadata=client.metadata)
+    codes = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
+    assert refused.value.code() in codes
+    assert "bytes" in str(refused.value.details())
+
+
+def test_long_stacks_and_a_long_body_are_taken(client: GrpcClient) -> None:
+    stream = client.telemetry()
+    stream.send(thread_stack_trace={"nonce": "1", "thread_stack_trace": "s" * MANY_BYTES})
+    assert stream.settings(producer_settings("normal")).status.code == Code.OK
+    stream.end()
+    assert send(client, message("normal", bytes(1 << 20))).status.code == Code.OK
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topic": Resource(name="normal", resource_namespace="n" * 256)},
+        {"endpoints": Endpoints(addresses=[Address(host="h", port=1)] * 17)},
+        {"endpoints": Endpoints(addresses=[Address(host="h" * 256, port=1)])},
+    ],
+)
+def test_what_an_answer_has_for_each_queue_is_short(
+    client: GrpcClient, fields: dict[str, Any]
+) -> None:
+    asked = {"topic": named("normal"), **fields}
+    for name, more in (("QueryRoute", {}), ("QueryAssignment", {"group": named("g")})):
+        assert client.call(name, **asked, **more).status.code in (
+            Code.ILLEGAL_TOPIC,
+            Code.ILLEGAL_ACCESS_POINT,
+        )
+
+
+@pytest.mark.usefixtures("logged")
+def test_messages_of_one_receive_come_in_turns_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that is over at once is the worst that may happen to them."""
+    monkeypatch.setattr(turns, "TURN_S", -1.0)
+    port = free_port()
+    with (
+        running_broker(settings={"grpcPort": port}) as running,
+        GrpcClient(f"{HOST}:{port}") as client,
+    ):
+        with AdminClient(running.namesrv) as admin:
+            admin.create_topic("orders", queues=1)
+        for number in range(20):
+            send(client, message("orders", b"%d" % number))
+        bodies = [one.body for one in received(client, "orders")]
+        assert bodies == [b"%d" % number for number in range(20)]
+        queue = MessageQueue(topic=named("orders"), id=0)
+        _, *pulled, end = client.call(
+            "PullMessage", group=named("g"), message_queue=queue, batch_size=20
+        )
+        assert [one.message.body for one in pulled] == bodies
+        assert end.next_offset == 20
 
 
 # ── Messages ──
@@ -662,28 +758,107 @@ accounts:
 """
 
 
-def test_what_access_control_refuses_is_logged_with_its_client(tmp_path: Path) -> None:
-    """One line each, as for clients of remoting: who has not signed, and who may not."""
+ADMIN = Credentials("the-admin", "a-long-secret")
+
+
+def signed(secret: bytes = b"a-long-secret", account: str = "one-shop") -> dict[str, str]:
+    """The metadata of a client that signs."""
+    now = "20261122T035000Z"
+    signature = hmac.new(secret, now.encode(), "sha1").hexdigest()
+    return {
+        "x-mq-date-time": now,
+        "authorization": f"MQv2-HMAC-SHA1 Credential={account}, SignedHeaders=x-mq-date-time,"
+        f" Signature={signature}",
+    }
+
+
+@contextmanager
+def guarded(tmp_path: Path) -> Iterator[tuple[BrokerProcess, str]]:
+    """A broker with access control and two topics, and the address of its port."""
     (tmp_path / "plain_acl.yml").write_text(ACL)
     (tmp_path / "plain_acl.yml").chmod(0o600)
     port = free_port()
     settings = {"aclEnable": True, "aclConfigDir": tmp_path, "grpcPort": port}
-    now = "20261122T035000Z"
-    signature = hmac.new(b"a-long-secret", now.encode(), "sha1").hexdigest()
-    signed = {
-        "x-mq-date-time": now,
-        "authorization": "MQv2-HMAC-SHA1 Credential=one-shop, SignedHeaders=x-mq-date-time,"
-        f" Signature={signature}",
-    }
-    with (
-        BrokerProcess(data=tmp_path / "data", settings=settings) as broker,
-        GrpcClient(f"{HOST}:{port}", "nobody") as nobody,
-        GrpcClient(f"{HOST}:{port}", "shop", **signed) as shop,
-    ):
-        account = Credentials("the-admin", "a-long-secret")
-        with AdminClient(broker.namesrv_address, credentials=account) as admin:
+    with BrokerProcess(data=tmp_path / "data", settings=settings) as broker:
+        with AdminClient(broker.namesrv_address, credentials=ADMIN) as admin:
             admin.create_topic("orders")
             admin.create_topic("secrets")
+        yield broker, f"{HOST}:{port}"
+
+
+def test_a_client_is_told_of_by_calls_of_its_own_account_alone(tmp_path: Path) -> None:
+    """Its id and the name of its account are no secrets: a signature shows who calls."""
+    with (
+        guarded(tmp_path) as (_, address),
+        GrpcClient(address, "shop", **signed()) as shop,
+        GrpcClient(address, "shop", **signed(b"a guess")) as guesser,
+        GrpcClient(address, "shop", authorization="Credential=one-shop") as silent,
+    ):
+        stream = shop.telemetry()
+        assert stream.settings(producer_settings("orders")).status.code == Code.OK
+        for stranger in (guesser, silent):
+            for name in ("Heartbeat", "NotifyClientTermination"):
+                assert stranger.call(name).status.code == Code.UNAUTHORIZED, name
+        assert shop.call("Heartbeat").status.code == Code.OK
+        assert shop.call("NotifyClientTermination").status.code == Code.OK
+        assert shop.call("Heartbeat").status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+        stream.end()
+
+
+def test_who_has_not_signed_does_not_learn_which_topics_there_are(tmp_path: Path) -> None:
+    with guarded(tmp_path) as (_, address), GrpcClient(address, "nobody") as nobody:
+        for topic in ("secrets", "none"):
+            status, *_ = receive(nobody, topic)
+            queue = MessageQueue(topic=named(topic), id=1_000)
+            statuses = [
+                status.status,
+                nobody.call("PullMessage", group=named("g"), message_queue=queue, batch_size=1)[
+                    0
+                ].status,
+                *(
+                    nobody.call(name, group=named("g"), message_queue=queue).status
+                    for name in ("UpdateOffset", "GetOffset")
+                ),
+                nobody.call("QueryOffset", message_queue=queue).status,
+                send(nobody, message(topic, message_group="g")).status,
+                nobody.call("RecallMessage", topic=named(topic)).status,
+                nobody.call("QueryRoute", topic=named(topic)).status,
+                nobody.call("QueryAssignment", topic=named(topic), group=named("g")).status,
+            ]
+            assert {status.code for status in statuses} == {Code.UNAUTHORIZED}, topic
+
+
+def test_a_connection_has_one_guess_a_second_whatever_the_number_of_its_calls(
+    tmp_path: Path,
+) -> None:
+    with guarded(tmp_path) as (_, address):
+        with GrpcClient(address, "guesser", **signed(b"a guess")) as guesser:
+            call = guesser.method("SendMessage")
+            request = SendMessageRequest(messages=[message("orders")])
+            began = time.monotonic()
+            guesses = [
+                call.future(request, timeout=300, metadata=guesser.metadata) for _ in range(100)
+            ]
+            eventually(lambda: answered(guesses) > GUESSES + 2, within_s=60, what="guesses")
+            assert answered(guesses) < GUESSES + 3 + (time.monotonic() - began)
+        with GrpcClient(address, "shop", **signed()) as shop:
+            assert send(shop, message("orders")).status.code == Code.OK
+
+
+def answered(guesses: list[Any]) -> int:
+    """How many have an answer, which is a refusal."""
+    answers = [guess.result() for guess in guesses if guess.done()]
+    assert all(answer.status.code == Code.UNAUTHORIZED for answer in answers)
+    return len(answers)
+
+
+def test_what_access_control_refuses_is_logged_with_its_client(tmp_path: Path) -> None:
+    """One line each, as for clients of remoting: who has not signed, and who may not."""
+    with (
+        guarded(tmp_path) as (broker, address),
+        GrpcClient(address, "nobody") as nobody,
+        GrpcClient(address, "shop", **signed()) as shop,
+    ):
         assert send(shop, message("orders")).status.code == Code.OK
         assert send(nobody, message("orders")).status.code == Code.UNAUTHORIZED
         assert send(shop, message("secrets")).status.code == Code.FORBIDDEN

@@ -358,6 +358,47 @@ def test_a_peer_is_judged_by_the_rate_at_which_it_takes_answers(
     assert told == rates
 
 
+def test_a_deadline_far_away_costs_nothing_until_it_comes(
+    connect: Callable[..., Line], service: Echoes, time: HandTime
+) -> None:
+    line = connect()
+    line.call("Telemetry", b"hello", ("grpc-timeout", "100S"), end=False)
+    serving: Any = line.channel.serving
+    calls.Call.stay(line.channel.calls.open[1])
+    time.now += 31
+    assert len(list(serving.look())) == 1, "its settings were due"
+    time.now += 60
+    assert not list(serving.look())
+    time.now += 20
+    assert list(serving.look())
+    # Nobody need send anything: its end is served in a turn of its own.
+    assert line.stage.poller.watched[line.sock.fileno()].write
+    assert line.stage.round(line.sock)
+    assert [call.method.name for call in service.gone] == ["Telemetry"]
+
+
+def test_a_channel_that_is_held_takes_no_call_before_the_sweep(
+    connect: Callable[..., Line], service: Echoes
+) -> None:
+    line = connect()
+    line.call("Telemetry", b"hello", end=False)
+    line.channel.hold()
+    line.channel.hold()
+    stream = line.call("SendMessage", b"behind it")
+    assert line.status(stream) is None
+    list(line.stage.reactor.resume_of_sweep())
+    line.client.pump()
+    assert line.messages(stream) == [b"behind it"]
+
+
+def test_a_channel_that_is_held_may_end(connect: Callable[..., Line]) -> None:
+    line = connect()
+    line.channel.hold()
+    line.channel.close("gone")
+    list(line.stage.reactor.resume_of_sweep())
+    assert line.channel.closed
+
+
 def test_a_silent_peer_is_closed_unless_a_stream_of_it_is_open(
     connect: Callable[..., Line], service: Echoes, time: HandTime
 ) -> None:
@@ -470,8 +511,8 @@ def test_another_limit_of_bodies_holds_for_the_next_calls_of_open_connections(
     connect: Callable[..., Line],
 ) -> None:
     line = connect()
-    assert line.status(line.call("QueryRoute", b"long")) == "0"
+    assert line.status(line.call("SendMessage", b"long")) == "0"
     serving: Any = line.channel.serving
     serving.limit_bodies(3 - grpc_serving.MESSAGE_SPARE_BYTES)
-    assert line.status(line.call("QueryRoute", b"long")) == RESOURCE_EXHAUSTED
-    assert line.status(line.call("QueryRoute", b"few")) == "0"
+    assert line.status(line.call("SendMessage", b"long")) == RESOURCE_EXHAUSTED
+    assert line.status(line.call("SendMessage", b"few")) == "0"

@@ -9,6 +9,7 @@ import pytest
 from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.broker.grpc.translation.settings import (
     CUSTOMIZED_MS,
+    ENTRIES_MAX,
     attempts_of,
     check_kind,
     expression_of,
@@ -168,3 +169,13 @@ def test_other_clients_send_no_metrics(kind: ClientType) -> None:
     settings = consumer() if kind is ClientType.SIMPLE_CONSUMER else producer("T")
     settings.user_agent.language, settings.user_agent.version = Language.PYTHON, "5.0.9"
     assert not merged(settings, None, body_bytes_max=1).metric.on
+
+
+def test_settings_name_few_topics() -> None:
+    many = producer(*["T"] * (ENTRIES_MAX + 1))
+    with pytest.raises(RpcRefused, match="1025 topics, 1024 are taken"):
+        heartbeat_of(many, "c", 0)
+    subscribed = consumer()
+    subscribed.subscription.subscriptions.extend([SubscriptionEntry()] * ENTRIES_MAX)
+    with pytest.raises(RpcRefused, match="1025 subscriptions"):
+        heartbeat_of(subscribed, "c", 0)
