@@ -224,7 +224,8 @@ class Popper:
             max_msg_nums=most,
             invisible_time=int(self.config.invisible * 1000),
             poll_time=int(hold_s * 1000),
-            born_time=self.instance.clock.wall_ms(),
+            # Without a time of birth: a broker compares it with its own clock, and refuses the pops
+            # of a client whose clock is half a second behind.
             init_mode=0 if self.config.start_from is ConsumeFrom.FIRST else 1,
             exp_type=wanted.kind,
             exp=wanted.expression,

@@ -1,5 +1,6 @@
 """POP consumers against a real broker, on every front."""
 
+import time
 from collections.abc import Callable
 from math import inf
 from typing import Any, cast
@@ -74,6 +75,19 @@ async def test_what_is_acknowledged_stays_away_and_what_is_sent_back_comes_again
             await consumer.ack(once_more)
         with pytest.raises(ConfigurationError, match="sent back"):
             await consumer.ack(again[0])
+
+
+@pytest.mark.since("5.0.0")
+async def test_a_client_whose_clock_is_behind_pops_as_any_other(
+    front: Front, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A minute is longer than any hold; without a hold half a second was enough."""
+    topic, in_time = fresh("topic"), time.time_ns
+    await send(front, topic, b"x")
+    monkeypatch.setattr(time, "time_ns", lambda: in_time() - 60 * 10**9)
+    async with front.pop(fresh("group"), start_from=FIRST) as consumer:
+        [message] = await popped(consumer, topic, 1)
+        await consumer.ack(message)
 
 
 @pytest.mark.since("5.0.0")
