@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import sys
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -85,10 +86,14 @@ def consume(
     if group is not None and isinstance(position, int):
         raise click.UsageError("--from offset:N is for reading without --group")
     outages = tell_outages()
+    start_from = ConsumeFrom.FIRST if isinstance(position, int) else position
+    if start_from is ConsumeFrom.LAST:
+        # Of a group that is the begin of a young queue; of a time that nothing has, it is the end.
+        start_from = datetime.now(UTC) + timedelta(days=1)
     with PullConsumer(
         group or CLI_GROUP,
         connection.namesrv,
-        start_from=ConsumeFrom.FIRST if isinstance(position, int) else position,
+        start_from=start_from,
         auto_commit=group is not None,
         **connection.options(),
     ) as consumer:

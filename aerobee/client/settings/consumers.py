@@ -54,7 +54,11 @@ class ConsumerConfig:
     group: str
     """The consumer group."""
     start_from: ConsumeFrom | datetime = ConsumeFrom.LAST
-    """Where the group begins in a queue for which it has no committed offset."""
+    """Where the group begins in a queue for which it has no committed offset.
+
+    A time is the first message stored then or later. `LAST` is the end of the queue, but the begin
+    of one so young that its first message is in the broker's memory.
+    """
     auto_commit: bool = True
     """Whether offsets are committed: every `auto_commit_interval`, on revocation and at the end."""
     auto_commit_interval: float = 5.0

@@ -134,8 +134,13 @@ class Offsets:
         """Do nothing: brokers store committed offsets."""
 
     def start(self, queue: MessageQueue, start_from: ConsumeFrom | datetime) -> Steps[int]:
-        """The offset at which the group begins: its committed offset, else `start_from`."""
-        stored = yield from self.committed(queue)
+        """The offset at which the group begins: its committed offset, else `start_from`.
+
+        A time is meant as it is. LAST is the begin of a queue so young that its broker has the
+        first message in memory: what comes before the first member of a group is not lost.
+        """
+        as_asked = isinstance(start_from, datetime)
+        stored = yield from self.committed(queue, zero=False if as_asked else None)
         if stored is not None:
             return stored
         return (yield from self.resolve(queue, start_from))

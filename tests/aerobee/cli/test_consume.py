@@ -54,6 +54,17 @@ def test_a_group_goes_on_where_it_was(call: Call, topic: str) -> None:
     assert consumed(call, topic, "--group", group) == []
 
 
+def test_a_group_without_offsets_begins_where_it_is_told(call: Call, topic: str) -> None:
+    """Also in a young queue, for which brokers say 0 to clients that have no wish."""
+    call("produce", topic, "x", "--count", "10")
+    assert consumed(call, topic, "--group", f"late-{topic}", "--from", "last") == []
+    assert consumed(call, topic, "--group", f"then-{topic}", "--from", "2100-01-01") == []
+    assert len(consumed(call, topic, "--group", f"all-{topic}", "--from", "2020-01-01")) == 10
+    call("produce", topic, "new")
+    (message,) = consumed(call, topic, "--group", f"late-{topic}")
+    assert message["body"] == "new"
+
+
 def test_following_prints_what_comes_until_ctrl_c(
     start: Callable[..., Child], call: Call, topic: str
 ) -> None:
