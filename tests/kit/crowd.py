@@ -26,6 +26,8 @@ from tests.kit.raw_client import pull_fields, request_frame, send_fields
 
 HEART_BEAT, PULL_MESSAGE, MEMBER_LIST, MEMBERS_CHANGED, SEND = 34, 11, 38, 40, 310
 HOLD = 2 | 4
+COUNTED = ["heartbeats", "pulls", "found", "told", "lists", "sent", "refused sends", "refused"]
+COUNTED += ["closed"]
 HEARTBEAT, LIST, SENT, FIRST_PULL = 1, 2, 3, 10
 """Opaques: what an answer is for."""
 RECEIVE_BYTES = 1 << 20
@@ -119,9 +121,7 @@ class _Engine:
         self.epoll = select.epoll()
         self.clients: dict[int, _Client] = {}
         self.beats: list[tuple[float, int]] = []
-        self.counts = dict.fromkeys(
-            ("heartbeats", "pulls", "found", "told", "lists", "sent", "refused", "closed"), 0
-        )
+        self.counts = dict.fromkeys(COUNTED, 0)
         self.heard: Callable[[_Client, int], None] = lambda client, opaque: None
         self.sizes: dict[str, int] = {}
         """Group → members in the last list that anybody got."""
@@ -261,7 +261,7 @@ class _Engine:
                 self.ask_members(client)
         elif opaque == SENT:
             self.counts["sent"] += 1
-            self.counts["refused"] += code != 0
+            self.counts["refused sends"] += code != 0
         else:
             self.pulled(client, opaque - FIRST_PULL, header)
         self.heard(client, opaque)
@@ -345,7 +345,7 @@ class _Engine:
         return {
             "seconds": time.monotonic() - began,
             "missing": wanted - self.counts["sent"],
-            "refused": self.counts["refused"],
+            "refused": self.counts["refused sends"],
         }
 
     def do_leave(self) -> object:
