@@ -129,6 +129,6 @@ S16H = Campaign(
     title="a thousand TLS handshakes at once, beside a client",
     unit="storms",
     t1=2,
-    t2=20,
+    t2=40,
     run=handshakes,
 )
