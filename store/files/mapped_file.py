@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk, Handle
+    from aerobee.store.format.layout import Buffer
 
 _NOTHING = memoryview(bytearray())
 PIECE_BYTES = 32 << 20
@@ -128,7 +129,7 @@ class MappedFile:
             ).toreadonly()
         return self._readable
 
-    def append(self, data: bytes, *, alone: bool = False) -> None:
+    def append(self, data: Buffer, *, alone: bool = False) -> None:
         """Append the bytes; the caller has checked that they fit. `alone`: as a single record, so
         that a kill leaves nothing whole of them. Hot.
         """

@@ -51,7 +51,7 @@ class Frame(NamedTuple):
     """Bytes of the log and their physical offset; without bytes it is a heartbeat."""
 
     physical_offset: int
-    data: bytes
+    data: bytes | memoryview
 
 
 def encode_frame(physical_offset: int, data: Buffer = b"") -> bytes:
@@ -76,13 +76,33 @@ def encode_report(max_offset: int) -> bytes:
     return REPORT.pack(max_offset)
 
 
+class Incoming:
+    """Bytes that came in any cut, until there are enough of them to go on: each is copied once."""
+
+    __slots__ = ("_needed", "_pieces", "_size")
+
+    def __init__(self) -> None:
+        self._pieces: list[Buffer] = []
+        self._size = self._needed = 0
+
+    def add(self, data: Buffer) -> bytes | None:
+        """All bytes that are there, with these; None: not enough yet."""
+        self._pieces.append(data)
+        self._size += len(data)
+        return b"".join(self._pieces) if self._size >= self._needed else None
+
+    def keep(self, rest: bytes, needed: int) -> None:
+        """These are left of what was given, and it takes so many to go on."""
+        self._pieces, self._size, self._needed = [rest], len(rest), needed
+
+
 class FrameReader:
     """Cuts what a master sends into frames, wherever the network has cut it."""
 
-    __slots__ = ("_buffer", "data_bytes", "frames")
+    __slots__ = ("_incoming", "data_bytes", "frames")
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._incoming = Incoming()
         self.frames = 0
         """How many were given."""
         self.data_bytes = 0
@@ -94,23 +114,25 @@ class FrameReader:
         Numbers that no frame can have are found with the head, before any of its bytes are waited
         for; the frames in front of it have been given then. Raises: FrameIllegal.
         """
-        buffer = self._buffer
-        buffer += data
-        at = 0
-        while len(buffer) - at >= FRAME_HEAD_BYTES:
-            physical_offset, size = FRAME_HEAD.unpack_from(buffer, at)
+        there = self._incoming.add(data)
+        if there is None:
+            return
+        view, at, needed = memoryview(there), 0, FRAME_HEAD_BYTES
+        while len(there) - at >= FRAME_HEAD_BYTES:
+            physical_offset, size = FRAME_HEAD.unpack_from(there, at)
             if physical_offset < 0 or not 0 <= size <= FRAME_DATA_BYTES_MAX:
                 raise FrameIllegal(f"a frame of {size} bytes for offset {physical_offset}")
             if physical_offset > OFFSET_MAX - size:
                 raise FrameIllegal(f"{size} bytes at {physical_offset} are beyond every log")
             begin = at + FRAME_HEAD_BYTES
-            if len(buffer) < begin + size:
+            if len(there) < begin + size:
+                needed += size
                 break
             at = begin + size
             self.frames += 1
             self.data_bytes += size
-            yield Frame(physical_offset, bytes(memoryview(buffer)[begin:at]))
-        del buffer[:at]
+            yield Frame(physical_offset, view[begin:at])
+        self._incoming.keep(there[at:], needed)
 
 
 class ReportReader:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.store.errors import FrameIllegal
 from aerobee.store.format.epochs import Epoch, in_order
-from aerobee.store.format.ha import FRAME_DATA_BYTES_MAX, OFFSET_MAX
+from aerobee.store.format.ha import FRAME_DATA_BYTES_MAX, OFFSET_MAX, Incoming
 from aerobee.store.format.layout import Layout, i16, i32, i64
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class EpochFrame(NamedTuple):
     epoch: Epoch
     confirmed: int
     """Up to where all of the sync set have the log, as the master knows it."""
-    data: bytes = b""
+    data: bytes | memoryview = b""
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -182,10 +182,10 @@ class SlaveReader:
 class MasterReader:
     """Cuts what a master sends: a handshake, then data."""
 
-    __slots__ = ("_buffer", "_epoch", "greeting")
+    __slots__ = ("_epoch", "_incoming", "greeting")
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._incoming = Incoming()
         self._epoch = -1
         self.greeting: Greeting | None = None
         """None until it has come; nothing else is given before."""
@@ -195,16 +195,19 @@ class MasterReader:
 
         Numbers that no frame can have are found with its head. Raises: FrameIllegal.
         """
-        buffer = self._buffer
-        buffer += data
-        at = self._greeted()
-        if self.greeting is None:
+        there = self._incoming.add(data)
+        if there is None:
             return
-        while len(buffer) - at >= DATA_HEAD.size:
-            head = DATA_HEAD.read(buffer, at)
+        at, needed = 0, DATA_HEAD.size
+        if self.greeting is None:
+            at, needed = self._greeted(there)
+        view = memoryview(there)
+        while self.greeting is not None and len(there) - at >= DATA_HEAD.size:
+            head = DATA_HEAD.read(there, at)
             self._check(head)
             begin = at + DATA_HEAD.size
-            if len(buffer) < begin + head.size:
+            if len(there) < begin + head.size:
+                needed += head.size
                 break
             at = begin + head.size
             self._epoch = head.epoch
@@ -212,29 +215,30 @@ class MasterReader:
                 head.physical_offset,
                 Epoch(head.epoch, head.epoch_start),
                 head.confirmed,
-                bytes(memoryview(buffer)[begin:at]),
+                view[begin:at],
             )
-        del buffer[:at]
+        self._incoming.keep(there[at:], needed)
 
-    def _greeted(self) -> int:
-        """Read the handshake once it is whole; returns how many bytes it took."""
-        buffer = self._buffer
-        if self.greeting is not None or len(buffer) < HANDSHAKE_HEAD.size:
-            return 0
-        state, body_size, max_offset, last = HANDSHAKE_HEAD.unpack_from(buffer)
+    def _greeted(self, there: bytes) -> tuple[int, int]:
+        """Read the handshake once it is whole; returns how many bytes it took, and how many more
+        it takes to go on.
+        """
+        if len(there) < HANDSHAKE_HEAD.size:
+            return 0, HANDSHAKE_HEAD.size
+        state, body_size, max_offset, last = HANDSHAKE_HEAD.unpack_from(there)
         if state != HANDSHAKE or max_offset < 0:
             raise FrameIllegal(f"no handshake: state {state}, a log up to {max_offset}")
         if body_size % EPOCH_ROW.size or not 0 <= body_size <= EPOCH_ROW.size * EPOCHS_MAX:
             raise FrameIllegal(f"{body_size} bytes of epochs")
         end: int = HANDSHAKE_HEAD.size + body_size
-        if len(buffer) < end:
-            return 0
-        epochs = tuple(Epoch(*row) for row in EPOCH_ROW.rows(buffer[HANDSHAKE_HEAD.size : end]))
+        if len(there) < end:
+            return 0, end
+        epochs = tuple(Epoch(*row) for row in EPOCH_ROW.rows(there[HANDSHAKE_HEAD.size : end]))
         check_epochs(epochs)
         if epochs and epochs[-1].epoch != last:
             raise FrameIllegal(f"the last epoch is {last}, and {epochs[-1].epoch} in their row")
         self.greeting = Greeting(max_offset, epochs)
-        return end
+        return end, DATA_HEAD.size
 
     def _check(self, head: DataHead) -> None:
         if head.state != TRANSFER:

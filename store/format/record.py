@@ -336,9 +336,11 @@ def parse_run(
     certain the caller calls `parse`. Never raises. It takes two thirds of a walk's CPU.
     """
     limit, last = len(data), until - base
-    topics = _TOPICS
+    topics, append = _TOPICS, headers.append
     try:
-        while at < last and len(headers) < most:
+        for _ in range(len(headers), most):
+            if at >= last:
+                break
             size, magic, body_crc, queue_id, queue_offset, named, sys_flag, stored, length = (
                 _glance(data, at)
             )
@@ -355,13 +357,12 @@ def parse_run(
             topic_length = data[topic_at]
             topic_end = topic_at + 1 + topic_length
             topic = topics.get(data[topic_at + 1 : topic_end])
-            properties = data[topic_end + 2 : end]
+            properties_length = end - topic_end - 2
             if (
                 topic is None
                 or topic_length > TOPIC_BYTES_MAX_V1
-                or topic_end + 2 + len(properties) != end
-                or len(properties) > PROPERTIES_BYTES_MAX
-                or data[topic_end] << 8 | data[topic_end + 1] != len(properties)
+                or data[topic_end] << 8 | data[topic_end + 1] != properties_length
+                or properties_length > PROPERTIES_BYTES_MAX
                 or (
                     crc
                     and length
@@ -369,9 +370,8 @@ def parse_run(
                 )
             ):
                 break
-            headers.append(
-                RecordHeader(size, topic, queue_id, queue_offset, sys_flag, stored, properties)
-            )
+            properties = data[topic_end + 2 : end]
+            append(RecordHeader(size, topic, queue_id, queue_offset, sys_flag, stored, properties))
             at = end
     except (struct.error, IndexError):
         # Less than a head is left, or a topic would begin behind the end.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk, Handle
+    from aerobee.store.format.layout import Buffer
     from aerobee.store.format.record import RecordHeader
 
     ReadLog = Callable[[MappedFile, int, int], memoryview]
@@ -118,7 +119,7 @@ class CommitLog:
         tail = self.tail
         return 0 if tail is None else tail.end - BLANK_BYTES
 
-    def append(self, records: bytes, store_timestamp: int, *, alone: bool = False) -> bool:
+    def append(self, records: Buffer, store_timestamp: int, *, alone: bool = False) -> bool:
         """Append whole records, encoded for `max_offset`, or a single one (`alone`); False: roll
         first. Hot.
         """
@@ -174,7 +175,7 @@ class CommitLog:
         self.queue.first_start = self.max_offset = self.flushed = physical_offset
         self.mapped_from = physical_offset
 
-    def fill(self, physical_offset: int, data: bytes) -> None:
+    def fill(self, physical_offset: int, data: Buffer) -> None:
         """Write bytes behind the last record of the segment; they count with the next roll."""
         tail = self.tail
         assert tail is not None, physical_offset

@@ -38,7 +38,7 @@ class Records(NamedTuple):
     """Whole records, side by side, that belong to the end of the log."""
 
     physical_offset: int
-    data: bytes
+    data: bytes | memoryview
     store_timestamp: int
     """The latest of them, in ms."""
     headers: list[RecordHeader]
@@ -58,7 +58,7 @@ class Filler(NamedTuple):
     """Bytes behind the last record of a segment, the blank first; they do not count yet."""
 
     physical_offset: int
-    data: bytes
+    data: bytes | memoryview
 
 
 class SegmentEnd(NamedTuple):
@@ -86,7 +86,7 @@ class Arriving:
         self.empty = empty
         """The log has no segment yet: it may begin with any."""
         self._segment_bytes = segment_bytes
-        self._pending: list[bytes] = []
+        self._pending: list[bytes | memoryview] = []
         self._needed = 0
         """So many pending bytes it takes to go on."""
         self._unfilled = 0
@@ -168,11 +168,12 @@ class Arriving:
         data = b"".join(self._pending)
         segment_end = self._segment_end
         walk = Walk(data, base, base, until, segment_end=segment_end, crc=True)
+        view = memoryview(data)
         for at, run in walk.runs(STEP_RECORDS):
-            yield from self._run(data, base, at, run)
+            yield from self._run(view, base, at, run)
         yield from self._stopped(walk.stop, data[self.end - base :], segment_end)
 
-    def _run(self, data: bytes, base: int, at: int, run: list[RecordHeader]) -> Iterator[Step]:
+    def _run(self, data: memoryview, base: int, at: int, run: list[RecordHeader]) -> Iterator[Step]:
         """Records side by side; those that begin a queue begin a step. Hot."""
         last_end = self._segment_end - BLANK_BYTES
         first, latest = 0, 0
@@ -194,7 +195,7 @@ class Arriving:
         yield self._whole(data, base, at, run[first:] if first else run, latest)
 
     def _whole(
-        self, data: bytes, base: int, end: int, headers: list[RecordHeader], latest: int
+        self, data: memoryview, base: int, end: int, headers: list[RecordHeader], latest: int
     ) -> Records:
         begin, self.end = self.end, end
         return Records(begin, data[begin - base : end - base], latest, headers)
@@ -213,7 +214,7 @@ class Arriving:
         self._unfilled = segment_end - self.end
         yield from self._fill(rest)
 
-    def _fill(self, data: bytes) -> Iterator[Step]:
+    def _fill(self, data: bytes | memoryview) -> Iterator[Step]:
         """Pass the bytes behind a blank on, whatever they are: the logs stay equal."""
         segment_end = self._segment_end
         yield Filler(segment_end - self._unfilled, data)

@@ -18,6 +18,7 @@ from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import blank, encode
 from aerobee.store.replication import log_in
 from aerobee.store.replication.arriving import STEP_RECORDS
+from aerobee.store.replication.log_in import RECEIVE_LEAST_BYTES
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import durable, running_store
 from tests.kit.store_model import LOG_BYTES, draft, queue_files, read_queue
@@ -30,6 +31,15 @@ if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
 
 RECORD = encode(draft(body=b"one"), 0, 0, 1_700_000_000_000)
+BIG: dict[str, Any] = {"mapped_file_size_commit_log_bytes": 1 << 20}
+
+
+def records(count: int) -> bytes:
+    """A log of so many messages of a queue that has lost its first one."""
+    log = b""
+    for number in range(1, count + 1):
+        log += encode(draft(), number, len(log), 1_700_000_000_000)
+    return log
 
 
 @asynccontextmanager
@@ -278,10 +288,8 @@ async def test_a_stop_in_the_midst_of_the_end_of_a_segment_leaves_nothing_of_it(
 async def test_others_have_their_turn_between_the_steps_of_one_receive(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    log, steps = b"", 6
-    for number in range(1, steps * STEP_RECORDS + 1):
-        log += encode(draft(), number, len(log), 1_700_000_000_000)
-    big: dict[str, Any] = {"mapped_file_size_commit_log_bytes": 1 << 20}
+    steps = 6
+    log = records(steps * STEP_RECORDS)
     ends: set[int] = set()
 
     async def look() -> None:
@@ -289,7 +297,7 @@ async def test_others_have_their_turn_between_the_steps_of_one_receive(
             ends.add(store.commit_log.max_offset)
             await trio.lowlevel.checkpoint()
 
-    async with running_store(tmp_path, Disk(), **big) as store, master_of(store) as master:
+    async with running_store(tmp_path, Disk(), **BIG) as store, master_of(store) as master:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look)
             await master.stream.send_all(encode_frames(0, memoryview(log), 4_096))
@@ -300,6 +308,19 @@ async def test_others_have_their_turn_between_the_steps_of_one_receive(
         assert max(b - a for a, b in pairwise(sorted(ends))) <= 2 * len(log) // steps
         assert store.stats.dispatch_parsed == 0
         assert store.max_offset("T", 0) == steps * STEP_RECORDS + 1
+
+
+@pytest.mark.trio
+async def test_all_that_came_together_is_reported_once(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    log = records(2 * STEP_RECORDS)
+    assert len(log) < RECEIVE_LEAST_BYTES
+    async with running_store(tmp_path, Disk(), **BIG) as store, master_of(store) as master:
+        first = len(log) // (2 * STEP_RECORDS)
+        await master.send(encode_frame(0, log[:first]))
+        await master.send(encode_frame(first, log[first:]))
+        assert (store.commit_log.max_offset, master.reports) == (len(log), [0, first, len(log)])
 
 
 @pytest.mark.trio
