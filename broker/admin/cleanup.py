@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
-    from aerobee.broker.topics.topic_processor import TableFile
+    from aerobee.broker.topics.topic_processor import TableFiles
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
@@ -44,7 +44,7 @@ class CleanupProcessor:
         store: MessageStore,
         topics: TopicTable,
         offsets: ConsumerOffsetTable,
-        changing: TableFile,
+        changing: TableFiles,
         clock: Clock,
     ) -> None:
         self.store = store
@@ -102,5 +102,5 @@ class CleanupProcessor:
                 for queue_id in queue_ids:
                     if offsets.get(queue_id, 0) > 0:
                         self.offsets.reset(group, topic, queue_id, 0, now_ms)
-        if by_topic and not self.changing.clean:
+        if by_topic:
             await when_saved(self.changing, "clean-up")

@@ -90,8 +90,7 @@ class TopicDeletion:
                 if self.topics.delete(topic, self.clock.now_ms(), log_end):
                     deleted.append((topic, config, None))
                     log.info("topic.deleted", topic=topic, address=address)
-            if not self.saved.clean:
-                await when_saved(self.saved, "deletion")
+            await when_saved(self.saved, "deletion")
             try:
                 await self.store.space.queues.destroy_topics(names)
             except TimeoutError as error:
@@ -110,6 +109,6 @@ class TopicDeletion:
                 self.stats.forget_topic(topic)
                 for forget in self.when_deleted:
                     forget(topic)
-            if was_read and not self.tables.clean:
+            if was_read:
                 await when_saved(self.tables, "deletion")
         return ChangeAnswer(changes=changes_of(deleted))

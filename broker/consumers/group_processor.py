@@ -16,7 +16,14 @@ from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.core.names import GROUP_MAX_CHARS, check_group, check_topic
 from aerobee.broker.errors import Refusal
 from aerobee.broker.topics.attributes import edited_of_group
-from aerobee.broker.topics.topic_processor import PAGE, PageRequest, TableFile, page_of, when_saved
+from aerobee.broker.topics.topic_processor import (
+    PAGE,
+    PageRequest,
+    TableFile,
+    TableFiles,
+    page_of,
+    when_saved,
+)
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.group import (
@@ -92,7 +99,7 @@ class GroupProcessor:
         groups: GroupTable,
         offsets: ConsumerOffsetTable,
         saved: TableFile,
-        changing: TableFile,
+        changing: TableFiles,
         stats: BrokerStats,
         clock: Clock,
         page: int = PAGE,
@@ -165,8 +172,7 @@ class GroupProcessor:
             self.groups.forbid_read(
                 header.group, header.topic, not header.readable, self.clock.now_ms()
             )
-            if not self.saved.clean:
-                await when_saved(self.saved, "group")
+            await when_saved(self.saved, "group")
         readable = self.groups.may_read(header.group, header.topic)
         body = GroupForbidden(group=header.group, topic=header.topic, readable=readable)
         answer = change(

@@ -1,7 +1,7 @@
 """INVOKE_BROKER_TO_RESET_OFFSET: reset the offsets of a consumer group.
 
-The broker stores the new offsets, and the next pull of each queue is answered with it, so it works
-for every client and for groups without members. With `useServerSideResetOffset: false` the clients
+The broker stores the new offsets, durably, and the next pull of each queue is answered with it, so
+it works for every client and for groups without members. With `useServerSideResetOffset: false` the clients
 are notified instead, as in 4.9. A topic may have thousands of queues, whose offsets are looked up
 on disk: they are reset in short turns. Source: admin §5, semantics §3.4 (AdminBrokerProcessor,
 Broker2Client).
@@ -16,6 +16,7 @@ import structlog
 
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
 from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
+from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.server.turns import Turns, in_slices
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.queue import (
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
 
-    Soon = Answer | Awaitable[Answer]
-
 OLDEST_CLIENT: Final = 28
 """V3_0_7_SNAPSHOT, the first version whose clients can be notified."""
 
@@ -57,8 +56,11 @@ class ResetProcessor:
         self.groups = tables.groups
         self.offsets = tables.offsets
         self.clients = tables.clients
+        self.tables = core.tables
 
-    def reset(self, header: headers.ResetOffset, command: Command, connection: Caller) -> Soon:
+    def reset(
+        self, header: headers.ResetOffset, command: Command, connection: Caller
+    ) -> Awaitable[Answer]:
         """Reset the group in each queue; offsets by time may have to be looked up on disk."""
         topic = self.topics.get(header.topic)
         if topic is None:
@@ -69,16 +71,20 @@ class ResetProcessor:
             raise GroupNotExist(header.group)
         if header.queue_id < 0:
             return self._reset_all(header, topic)
-        return self.store.reading(lambda: self._reset_one(header))
+        return self._reset_one(header)
 
     # ── By the broker ──
 
-    def _reset_one(self, header: headers.ResetOffset) -> Answer:
-        at = self._target(header, header.queue_id)
+    async def _reset_one(self, header: headers.ResetOffset) -> Answer:
+        at = await self.store.complete(partial(self._target, header, header.queue_id))
         self.offsets.reset(header.group, header.topic, header.queue_id, at, self.clock.now_ms())
-        self._log(header, 1)
-        queue = self._queue(header.topic, header.queue_id)
-        return Answer(body=offset_table([offset_row(queue, at)]))
+        return await self._saved(header, {header.queue_id: at})
+
+    async def _saved(self, header: headers.ResetOffset, targets: dict[int, int]) -> Answer:
+        """The answer, once no kill takes the reset back. Raises: Refusal."""
+        self._log(header, len(targets))
+        await when_saved(self.tables, "reset")
+        return Answer(body=offset_table(await self._rows(header.topic, targets)))
 
     async def _reset_all(self, header: headers.ResetOffset, topic: TopicConfig) -> Answer:
         """Nothing changes before all targets are known."""
@@ -98,8 +104,7 @@ class ResetProcessor:
                 yield
 
         await in_slices(reset())
-        self._log(header, len(targets))
-        return Answer(body=offset_table(await self._rows(header.topic, targets)))
+        return await self._saved(header, targets)
 
     async def _targets(self, header: headers.ResetOffset, queues: int) -> dict[int, int]:
         """The offsets by time of so many queues: queue by queue, each of which may be on disk."""

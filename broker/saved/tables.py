@@ -39,13 +39,6 @@ class Tables:
         self._clock = clock
         self._changing: list[SavedTable] = []
 
-    @property
-    def clean(self) -> bool:
-        """Whether all is on disk of the tables that are saved periodically."""
-        for saved in self._changing:
-            saved.notice()
-        return all(saved.clean for saved in self._changing)
-
     async def catch_up(self) -> None:
         """Save what changed in them, without waiting for their time. Raises: OSError.
 

@@ -44,12 +44,17 @@ T = TypeVar("T")
 log = structlog.stdlib.get_logger(__name__)
 
 
-class TableFile(Protocol):
+class TableFiles(Protocol):
+    """The files of one or more tables."""
+
+    async def catch_up(self) -> None: ...
+
+
+class TableFile(TableFiles, Protocol):
     """The topic table's file."""
 
     @property
     def clean(self) -> bool: ...
-    async def catch_up(self) -> None: ...
 
 
 class TopicProcessor:
@@ -152,7 +157,7 @@ class TopicProcessor:
         return Answer(header=total, body=before + name + body + behind.removeprefix(b"{}"))
 
 
-async def when_saved(saved: TableFile, what: str, answer: Answer = DONE) -> Answer:
+async def when_saved(saved: TableFiles, what: str, answer: Answer = DONE) -> Answer:
     """The answer, once the table as it is now is durable. Raises: Refusal."""
     try:
         await saved.catch_up()

@@ -33,8 +33,6 @@ BIG = bytes(3_000)
 class OffsetFile:
     """What a kill leaves of the offsets."""
 
-    clean = False
-
     def __init__(self, offsets: ConsumerOffsetTable) -> None:
         self.offsets = offsets
         self.content: dict[str, dict[int, int]] = {}

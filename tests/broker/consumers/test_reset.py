@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,19 @@ async def test_the_next_pull_of_each_queue_hears_where_to_go_on(tmp_path: Path) 
             assert (await desk.pull(queue_offset=0, queue_id=queue_id)).code == Code.SUCCESS
 
 
+@pytest.mark.parametrize("fields", [{}, {"queue_id": 1, "offset": 2}], ids=["all", "one"])
+async def test_a_kill_behind_the_answer_does_not_take_the_reset_back(
+    tmp_path: Path, fields: dict[str, int]
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        await filled(desk)
+        await desk.ask(reset_header(**fields))
+        saved = json.loads((tmp_path / "config" / "consumerOffset.json").read_bytes())
+        wanted = {"0": 5, "1": 2} if fields else {"0": 0, "1": 0}
+        assert saved["offsetTable"] == {"t@g": wanted}
+        assert "t@g@1" in saved["resets"]
+
+
 async def test_commits_are_left_aside_until_the_consumer_has_heard(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         await filled(desk)
@@ -124,9 +138,9 @@ async def test_an_offset_outside_of_the_queue_is_refused_and_nothing_changes(
 ) -> None:
     async with open_desk(tmp_path) as desk:
         await filled(desk)
-        answer = await desk.ask(reset_header(queue_id=0, offset=offset))
-        assert answer.code == Code.SYSTEM_ERROR
-        assert "holds 0 to 5" in (answer.remark or "")
+        with pytest.raises(Refusal, match="holds 0 to 5") as refused:
+            await desk.ask(reset_header(queue_id=0, offset=offset))
+        assert refused.value.code == Code.SYSTEM_ERROR
         assert desk.offsets.query("g", "t", 0) == 5
         assert not desk.offsets.resets
 
