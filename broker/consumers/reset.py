@@ -1,10 +1,10 @@
 """INVOKE_BROKER_TO_RESET_OFFSET: reset the offsets of a consumer group.
 
 The broker stores the new offsets, durably, and the next pull of each queue is answered with it, so
-it works for every client and for groups without members. With `useServerSideResetOffset: false` the clients
-are notified instead, as in 4.9. A topic may have thousands of queues, whose offsets are looked up
-on disk: they are reset in short turns. Source: admin §5, semantics §3.4 (AdminBrokerProcessor,
-Broker2Client).
+it works for every client and for groups without members. With `useServerSideResetOffset: false` the
+clients are notified instead, as in 4.9. A topic may have thousands of queues, whose offsets are
+looked up on disk: they are reset in short turns. Source: admin §5, semantics §3.4
+(AdminBrokerProcessor, Broker2Client).
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import PromoteResponse
 from aerobee.store.errors import StoreRefused
+from aerobee.store.recovery.start_check import lost_tables
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -137,7 +138,24 @@ class Promotion:
             )
         if ours.min_offset > begin and known_end:
             objections.append((INCOMPLETE, lacking_begin(ours.min_offset, begin)))
+        if gone := await self._lost_tables():
+            objections.append(
+                (
+                    INCOMPLETE,
+                    f"{gone} was gone when this slave started, and the master's has not come since:"
+                    " it would be the master without topics, and groups would begin anew",
+                )
+            )
         return objections
+
+    async def _lost_tables(self) -> str:
+        """The tables that are not here; empty: they are. Raises: Refusal."""
+        core = self._core
+        try:
+            gone = await core.disk.in_thread(lost_tables, core.disk, core.store.root)
+        except OSError as error:
+            raise refused(f"the tables cannot be read: {error}") from error
+        return ", ".join(map(str, gone))
 
     async def _master_answers(self, following: Following) -> bool:
         """Whether somebody listens where the master was, and is no slave of ours."""

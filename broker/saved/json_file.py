@@ -2,7 +2,8 @@
 
 The files are RocketMQ's: a Java broker reads ours and we read a Java broker's, its bare integer
 keys included. A file that does not decode is renamed to `<name>.corrupt-TIME`, never deleted; when
-its backup does not decode either, the start is refused. Source: store format §1.7 (ConfigManager).
+it has no backup, or one that does not decode either, the start is refused. Source: store format
+§1.7 (ConfigManager).
 """
 
 from __future__ import annotations
@@ -55,14 +56,24 @@ class JsonFile:
         Raises: TableDamaged; OSError.
         """
         content = self.content(self.path)
-        if content is not None:
-            try:
-                return read(document_of(content))
-            except UNREADABLE as error:
-                result = self.load_backup(read)
-                self.set_aside(error)
-                return result
-        return self.load_backup(read)
+        if content is None:
+            result = self.load_backup(read)
+            # A blank one would take the place of the backup with the next write: a write that fails
+            # in there would leave neither.
+            if self.disk.exists(self.path):
+                self.disk.remove(self.path)
+            return result
+        try:
+            return read(document_of(content))
+        except UNREADABLE as error:
+            if self.content(self.backup) is None:
+                raise TableDamaged(
+                    f"{self.path} does not decode ({error}), and has no backup: restore it, or move"
+                    " it away to start without"
+                ) from error
+            result = self.load_backup(read)
+            self.set_aside(error)
+            return result
 
     def load_backup(self, read: Callable[[Mapping[str, Any]], T]) -> T | None:
         """As `load`, from the backup: the file is missing, empty or does not decode."""

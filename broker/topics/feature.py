@@ -14,6 +14,7 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import topic as headers
 from aerobee.store.errors import StoreDamaged, StoreForeign
 from aerobee.store.format.names import OLD_TABLES
+from aerobee.store.recovery.start_check import lost_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,6 +62,8 @@ class TopicsFeature(Feature):
         """Load the table; refuse unsupported topics, and to begin anew a table that was saved."""
         if self._on_disk.is_lost():
             self._without_table()
+        for path in lost_tables(self._disk, self._root):
+            log.error("table.gone", path=str(path))
         self.file.load(self.table.load)
         batches = self.table.with_attribute("queue.type", "BatchCQ")
         if batches:
@@ -72,12 +75,15 @@ class TopicsFeature(Feature):
             log.warning("topic.not_compacted", topic=topic)
 
     def _without_table(self) -> None:
-        """Go on as a slave, whose tables are its master's. In a group any member may be elected:
-        this one may not before it has copied them. Raises: StoreDamaged, OSError.
+        """Go on as a slave, whose tables are its master's; it is not promoted before they are here.
+        In a group any member may be elected: this one may not before it has copied them. Raises:
+        StoreDamaged, OSError.
         """
         if self._config.failover.is_on:
             self._disk.write_atomically(self._root / OLD_TABLES, b"", backup=False)
-        elif not self._config.is_slave:
+        elif self._config.is_slave:
+            self._on_disk.waits_for_topics = True
+        else:
             raise StoreDamaged(self._on_disk.refusal())
 
     def recovered(self, recovery: Recovery) -> None:

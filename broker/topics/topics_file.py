@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee.broker.saved.json_file import JsonFile
 from aerobee.store.format.names import ABORT, CONFIG, SAVED_TOPICS
+from aerobee.store.recovery.start_check import TOPICS, lost_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,17 +30,19 @@ class TopicsFile(JsonFile):
     def __init__(
         self, root: Path, disk: Disk, clock: Clock, is_system: Callable[[str], bool]
     ) -> None:
-        super().__init__(root / CONFIG / "topics.json", disk, clock)
+        super().__init__(root / CONFIG / TOPICS, disk, clock)
         self.mark = root / SAVED_TOPICS
         self._abort = root / ABORT
+        self.waits_for_topics = False
+        """Whether a table without topics of people is not saved: the topics of the master have not
+        come yet, and who finds it would take it for the table that was lost."""
         self._is_system = is_system
 
     def is_lost(self) -> bool:
         """Whether topics were saved, and neither the file nor its backup is there. Raises:
         OSError.
         """
-        content = self.content
-        return self.disk.exists(self.mark) and not (content(self.path) or content(self.backup))
+        return self.path in lost_tables(self.disk, self.mark.parent)
 
     def lacks_mark(self, topics: Iterable[str]) -> bool:
         """Whether the mark is to be made behind a save of these topics. Raises: OSError."""
@@ -49,6 +52,8 @@ class TopicsFile(JsonFile):
     def write_now(self, content: Mapping[str, Any] | list[bytes]) -> None:
         """As `JsonFile.write_now`, then the mark."""
         assert not isinstance(content, list)
+        if self.waits_for_topics and all(map(self._is_system, content["topicConfigTable"])):
+            return
         super().write_now(content)
         if self.lacks_mark(content["topicConfigTable"]):
             self.disk.write_atomically(self.mark, b"", backup=False)

@@ -24,6 +24,8 @@ from aerobee.store.format.names import (
     CONSUME_QUEUE,
     INDEX,
     LAST_STOP,
+    SAVED_TOPICS,
+    backup_name,
     is_spare,
     is_spare_of,
     segment_start,
@@ -51,6 +53,9 @@ REMEDIES = {
     ),
 }
 """The remedies, where it is not the right to the directory that lacks."""
+TOPICS = "topics.json"
+SAVED_TABLES = (TOPICS, "subscriptionGroup.json", "consumerOffset.json")
+"""The tables without which groups begin anew, or topics are not found."""
 _SEARCH_DEPTH = 4
 _ROCKSDB_IN_USE = "5.x keeps its {} in RocksDB here; start that broker with the file store first"
 
@@ -171,6 +176,26 @@ def is_made_anew(disk: Disk, root: Path) -> bool:
     OSError.
     """
     return not any(disk.exists(root / name) for name in (ABORT, CHECKPOINT, LAST_STOP))
+
+
+def lost_tables(disk: Disk, root: Path) -> list[Path]:
+    """The tables that were saved here and are gone, with their backups. Raises: OSError.
+
+    That of the topics is there once they were saved, and a clean stop saves all. A kill may come
+    before the first commit of any group.
+    """
+    if not disk.exists(root / SAVED_TOPICS):
+        return []
+    names = (TOPICS,) if disk.exists(root / ABORT) else SAVED_TABLES
+    paths = [root / CONFIG / name for name in names]
+    return [
+        path
+        for path in paths
+        if not any(
+            disk.exists(file) and disk.read(file).strip()
+            for file in (path, path.with_name(backup_name(path.name)))
+        )
+    ]
 
 
 def make_directory(disk: Disk, root: Path) -> None:

@@ -28,6 +28,7 @@ from aerobee.store.format.record import NOT_QUEUED
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
 from aerobee.store.recovery.last_stop import LastStopFile
+from aerobee.store.recovery.start_check import lost_tables
 from aerobee.store.timers.timer_check import TimerCheckFile
 from aerobee.store.tools.directory import opened
 from aerobee.store.tools.fields import FieldCheck
@@ -374,6 +375,9 @@ class _Run:
                 self._check_names(path, content, *NAMED_TABLES[original])
                 if name == "topics.json":
                     self.topics = content.get("topicConfigTable")
+        for path in [] if directory.live else lost_tables(directory.disk, directory.root):
+            text = "is missing or empty, and so is its .bak, though it was saved here"
+            self.found.damaged("config", path, text)
 
     def _report_unreadable(self, path: Path, original: str) -> None:
         if path.name == original:

@@ -17,6 +17,7 @@ from aerobee.broker.replication.saved_role import read_role
 from aerobee.remoting.wire.headers.admin import Promote
 from aerobee.store.config import FlushDiskType
 from aerobee.store.files.disk import Disk
+from aerobee.store.format.names import SAVED_TOPICS
 from tests.broker.desk import Gate, said
 from tests.broker.replication.pairs import open_pair, until_true
 from tests.kit.faulty_disk import FaultyDisk, RoleSteps
@@ -175,6 +176,18 @@ async def test_a_slave_whose_log_begins_later_is_no_master_by_itself(tmp_path: P
         with pytest.raises(
             Refusal, match="incomplete: its log begins at 0, and the master's at -7"
         ):
+            await orders.promote("behind")
+        assert (await orders.promote("incomplete")).code == 0
+
+
+async def test_a_slave_without_the_topics_that_it_had_is_no_master_by_itself(
+    tmp_path: Path,
+) -> None:
+    async with copied(tmp_path) as orders:
+        orders.pair.link.down = True
+        orders.pair.following.state = State.UNREACHABLE
+        (orders.pair.slave.store.root / SAVED_TOPICS).touch()
+        with pytest.raises(Refusal, match=r"incomplete: .*topics\.json was gone"):
             await orders.promote("behind")
         assert (await orders.promote("incomplete")).code == 0
 

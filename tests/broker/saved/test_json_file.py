@@ -104,7 +104,8 @@ def test_an_unreadable_file_is_replaced_by_its_backup(
 def test_an_unreadable_file_is_kept_under_another_name(tmp_path: Path) -> None:
     file = json_file(tmp_path)
     file.path.write_bytes(b'{"a":')
-    assert file.load(whole) is None
+    file.backup.write_bytes(b'{"a":1}')
+    assert file.load(whole) == {"a": 1}
     assert not file.path.exists()
     assert (tmp_path / f"topics.json{MOMENT}").read_bytes() == b'{"a":'
 
@@ -126,8 +127,35 @@ def test_a_document_of_a_depth_that_no_table_has_counts_as_unreadable(tmp_path: 
 
     file = json_file(tmp_path)
     file.path.write_bytes(b'{"a":' * 500 + b"1" + b"}" * 500)
-    assert file.load(read) is None
-    assert (tmp_path / f"topics.json{MOMENT}").exists()
+    with pytest.raises(TableDamaged, match="has no backup"):
+        file.load(read)
+
+
+def test_without_a_backup_an_unreadable_file_refuses_the_start(tmp_path: Path) -> None:
+    """To begin anew in silence would lose a table that nobody gave up."""
+    file = json_file(tmp_path)
+    file.path.write_bytes(b'{"a":')
+    with pytest.raises(TableDamaged, match="has no backup: restore it, or move it away"):
+        file.load(whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["topics.json"]
+
+
+def test_a_write_that_fails_behind_a_blank_file_leaves_its_backup(tmp_path: Path) -> None:
+    for calls in range(12):
+        directory = tmp_path / str(calls)
+        directory.mkdir()
+        first = json_file(directory, CutDisk(calls))
+        first.path.write_bytes(b"")
+        first.backup.write_bytes(b'{"a":1}')
+        try:
+            assert first.load(whole) == {"a": 1}
+            first.write_now({"a": 2})
+        except PowerCut:
+            assert json_file(directory).load(whole) in ({"a": 1}, {"a": 2})
+        else:
+            break
+    else:
+        pytest.fail("no write came to its end")
 
 
 def test_a_readable_file_does_not_need_its_backup(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from aerobee.blocking import AdminClient, ConsumeFrom, Message, Producer, PullConsumer
 from aerobee.broker.broker import Broker
@@ -245,6 +246,37 @@ async def test_a_topic_that_is_not_saved_yet_makes_no_mark(tmp_path: Path) -> No
     assert not (tmp_path / SAVED_TOPICS).exists()
     async with open_desk(tmp_path) as desk:
         assert TOPIC in desk.topics.configs
+
+
+@pytest.mark.trio
+async def test_a_slave_that_lost_its_table_saves_none_before_it_has_topics(tmp_path: Path) -> None:
+    """Who is to be the master behind that would find a table, and go on with it."""
+    await live(tmp_path)
+    damage(tmp_path, File.NO_FOLDER)
+    async with open_desk(tmp_path, **SLAVE) as desk:
+        assert await desk.saver.save_all()
+    assert tried(tmp_path)[0] is Outcome.REFUSED
+    async with open_desk(tmp_path, **SLAVE) as desk:
+        desk.topics.copy({"topicConfigTable": {TOPIC: {"perm": 6}}}, 0)
+        assert await desk.saver.save_all()
+    assert tried(tmp_path)[0] is Outcome.LOADED
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("killed", [False, True])
+async def test_offsets_that_are_gone_are_told(tmp_path: Path, killed: bool) -> None:
+    """After a kill there may never have been any."""
+    await live(tmp_path)
+    path = tmp_path / "config" / "consumerOffset.json"
+    for file in path.parent.glob("consumerOffset.json*"):
+        file.unlink()
+    if killed:
+        (tmp_path / "abort").touch()
+    with capture_logs() as logs:
+        async with open_desk(tmp_path):
+            pass
+    told = [line["path"] for line in logs if line["event"] == "table.gone"]
+    assert told == ([] if killed else [str(path)])
 
 
 # ── The ways out ──

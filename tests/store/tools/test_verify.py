@@ -108,6 +108,20 @@ def test_a_timer_log_that_lacks_files_is_noted_with_what_a_start_does(tmp_path: 
     assert "a start reads its timers from the log again" in note.text
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_tables_that_were_saved_and_are_gone_are_found(tmp_path: Path, killed: bool) -> None:
+    """A kill may come before the first offset, but not in front of the topics."""
+    root = stopped(tmp_path / "store")
+    (root / "savedtopics").touch()
+    if killed:
+        (root / "abort").touch()
+    gone = [finding.place for finding in verify(root).damage if finding.kind == "config"]
+    assert [Path(place).name for place in gone] == [
+        "topics.json",
+        *([] if killed else ["subscriptionGroup.json", "consumerOffset.json"]),
+    ]
+
+
 def test_a_configuration_file_that_cannot_be_read_is_found(tmp_path: Path) -> None:
     root = stopped(tmp_path / "store")
     (root / "config").mkdir(exist_ok=True)
