@@ -186,8 +186,10 @@ class Supervisor(Server):
         lock = LockFile(self.disk, root / LOCK)
         try:
             lock.acquire()
-        except (StoreLocked, StoreUnusable):
+        except StoreLocked:
             return True
+        except StoreUnusable:
+            return False  # Its own start says why, and the other brokers serve.
         lock.release()
         return False
 

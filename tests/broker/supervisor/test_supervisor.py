@@ -231,6 +231,19 @@ def test_a_start_a_stop_and_a_start_again_keep_everything(tmp_path: Path) -> Non
         assert whole.stop() == 0
 
 
+def test_a_directory_that_one_broker_cannot_lock_keeps_no_other_from_serving(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    (data / "broker-0" / "lock").mkdir(parents=True)
+    with Supervised(data=data) as running:
+        assert running.ready is not None
+        assert running.ready.recovered == "1 of 2 brokers"
+        said = running.log.read_text()
+        assert f"{data}/broker-0/lock cannot be opened" in said
+        assert "locked by another broker" not in said
+
+
 def test_brokers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     """kill -9 of the supervisor alone: no orphan holds ports or locks, and a start follows."""
     with Supervised(data=tmp_path / "data") as whole:
