@@ -14,6 +14,7 @@ back twice. Source: semantics §11.2 (PopReviveService).
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
@@ -191,11 +192,8 @@ class Revive:
         # Before the reads: what was delivered by then is read below.
         until_ms = self._timing.until() - GRACE_MS
         self._pace.begin()
-        for queue in self.queues:
-            while await self._read(queue):
-                if self._pace.over():
-                    await self._pace.rest()
-        for queue in self.queues:
+        read = [queue for queue in self.queues if await self._read_all(queue)]
+        for queue in read:
             # Behind the reads, which may have found their acknowledgements.
             self._send_back(queue)
             await self._revive_due(queue, until_ms)
@@ -235,6 +233,17 @@ class Revive:
         self._stats.late_ms[label] = late_ms
 
     # ── Reading ──
+
+    async def _read_all(self, queue: ReviveQueue) -> bool:
+        """Read what there is; False when the disk cannot, and acknowledgements may be missing."""
+        try:
+            while await self._read(queue):
+                if self._pace.over():
+                    await self._pace.rest()
+        except OSError as error:
+            log.error("revive.read_failed", error=str(error))
+            return False
+        return True
 
     async def _read(self, queue: ReviveQueue) -> bool:
         """Read some records; whether there may be more. Raises: OSError."""
@@ -318,7 +327,15 @@ class Revive:
         """Put back its messages, or new check points for them; False when neither can be stored."""
         point = entry.point
         for offset in list(entry.left):
-            record = await self._store.complete(partial(self._message, point, offset))
+            try:
+                record = await self._store.complete(partial(self._message, point, offset))
+            except OSError as error:
+                # A sector that the disk cannot read holds up no other message.
+                if error.errno != errno.EIO or not self._comes_later(point, offset):
+                    raise
+                log.error("revive.read_failed", error=str(error))
+                entry.left.pop(offset, None)
+                continue
             try:
                 status = PUT_OK if record is None else self._put_again(point, record)
                 if status in UNSTORABLE:

@@ -9,6 +9,7 @@ Source: semantics §9.4 (TimerMessageStore).
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -44,6 +45,8 @@ RETRY_S: Final = 0.5
 READ_MAX: Final = 256
 READ_BYTES: Final = 1 << 20
 """Messages read and put before others may get their turn, 1 to 2 ms."""
+POSTPONED_MS: Final = 60_000
+"""When a timer is tried again that the disk could not read."""
 WALK_STEPS: Final = 2_000
 """Units of a chain that are read in one step, about 1 ms."""
 EMPTY_SLOTS: Final = 5_000
@@ -259,9 +262,12 @@ class TimerDelivery:
         lost = self.lost
         while slot.done < len(chain):
             part = _together(chain.dues(slot.done, READ_MAX))
-            end = slot.done + len(part)
-            views = await self._store.complete(partial(self._read, part))
-            slot.done += self._put_all(part, views, slot)
+            views = await self._views(part)
+            end = slot.done + max(1, len(views))
+            if views:
+                slot.done += self._put_all(part[: len(views)], views, slot)
+            else:
+                slot.done += self._timers.postpone(part[0], self._clock.now_ms(), POSTPONED_MS)
             self._puts.finish_round()
             if slot.done == len(chain):
                 break
@@ -352,14 +358,30 @@ class TimerDelivery:
         done = 0
         while done < len(numbers):
             part = _together(map(chain.due, numbers[done : done + READ_MAX]))
-            done += len(part)
-            for view in await self._store.complete(partial(self._read, part)):
+            views = await self._views(part)
+            done += max(1, len(views))
+            for view in views:
                 record = _whole(view)
                 timed = None if record is None else TimerProperties.of(record.properties)
                 if record is not None and timed is not None:
                     keys |= delete_keys(record.properties, timed.topic)
             await self.pace.rest()
         return keys
+
+    async def _views(self, part: Sequence[DueTimer]) -> Sequence[memoryview | None]:
+        """The records of the first of them; none where the disk cannot read the very first, which
+        holds up no other. Raises: OSError.
+        """
+        while True:
+            try:
+                return await self._store.complete(partial(self._read, part))
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                if len(part) == 1:
+                    log.error("timer.read_failed", error=str(error))
+                    return []
+            part = part[: len(part) // 2]
 
     def _read(self, part: Sequence[DueTimer]) -> list[memoryview | None]:
         """The records, None for deleted ones. Raises: NotInMemory with all pieces, OSError."""

@@ -8,6 +8,7 @@ semantics §9.4 (TimerEnqueueGetService, TimerEnqueuePutService).
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
@@ -16,13 +17,13 @@ import structlog
 import trio
 
 from aerobee.broker.errors import CONTENT_ERRORS
-from aerobee.broker.timers.timer_delivery import SERVICE
+from aerobee.broker.timers.timer_delivery import POSTPONED_MS, SERVICE
 from aerobee.broker.timers.timer_properties import ROLLED, TimerProperties, delete_keys
 from aerobee.store.format.properties import value_of
 from aerobee.store.format.record import records
 from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.format.tags import java_hash
-from aerobee.store.format.timer import DELETE, slot_time
+from aerobee.store.format.timer import DELETE, ROLL, TIMER, slot_time
 from aerobee.store.results import location_of
 from aerobee.store.timers.timer_chain import DueTimer
 
@@ -104,7 +105,9 @@ class TimerEnqueue:
         if timers.log.unwritten_bytes > UNWRITTEN_BYTES_MAX:
             return False
         begin = self._pass_needless()
-        result = await self._store.complete(partial(self._get, begin, self._together(begin)))
+        result = await self._got(begin)
+        if result is None:
+            return await self._postpone(begin)
         if not result.count:
             if result.next_begin_offset <= begin:
                 return False
@@ -118,6 +121,33 @@ class TimerEnqueue:
             await self._search()
             return True
         return whole
+
+    async def _got(self, begin: int) -> GetResult | None:
+        """The next messages; None where the disk cannot read the first. Raises: OSError."""
+        for most in (self._together(begin), 1):
+            try:
+                return await self._store.complete(partial(self._get, begin, most))
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                reason = str(error)
+        log.error("timer.read_failed", error=reason)
+        return None
+
+    async def _postpone(self, begin: int) -> bool:
+        """Have a message that the disk cannot read now put into the wheel topic again, later: its
+        time is not known. False: there is no slot for it. Raises: OSError.
+        """
+        queue = self._store.queues.find(WHEEL_TOPIC, 0)
+        assert queue is not None, begin
+        unit = await self._store.complete(partial(queue.unit, begin, self._store.reader.cold.units))
+        now_ms = self._clock.now_ms()
+        if unit is not None:
+            due = DueTimer(unit.physical_offset, unit.size, TIMER | ROLL, now_ms)
+            if not self._timers.postpone(due, now_ms, POSTPONED_MS):
+                return False
+        self._timers.queue_offset = begin + 1
+        return True
 
     def _pass_needless(self) -> int:
         """Pass over messages that need no timer, unread; returns the first that may need one."""

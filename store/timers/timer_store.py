@@ -225,6 +225,14 @@ class TimerStore:
             chain.time_ms, chain.position(min([*kept, done])), slot.last, slot.timers - net
         )
 
+    def postpone(self, due: DueTimer, now_ms: int, later_ms: int) -> bool:
+        """Put a timer that cannot be read now into a slot from so much later on; whether there is
+        a free one.
+        """
+        begin_ms = self.floor(now_ms) + later_ms
+        times = range(begin_ms, begin_ms + self.window_ms, self.precision_ms)
+        return any(self.add(time_ms, now_ms, due, 0) for time_ms in times)
+
     def cover(self, record: Record) -> None:
         """Append a unit for the last message that was read, in a slot that was delivered.
 

@@ -6,6 +6,7 @@ busy disk keeps nobody waiting, and virtual time does not fly meanwhile.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -28,3 +29,18 @@ class QuickDisk(Disk):
             os.fstat(*args)  # type: ignore[arg-type]  # as a sync was called
             return None  # type: ignore[return-value]  # as a sync answers
         return super()._call(function, *args, **kwargs)
+
+
+class WornDisk(QuickDisk):
+    """Cannot read a piece with these bytes in it: EIO, as of a bad sector. At first none are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad = b""
+
+    def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        result = super()._call(function, *args, **kwargs)
+        read = result if function is os.pread else args[1][0] if function is os.preadv else b""  # type: ignore[index]  # as those were called
+        if self.bad and self.bad in bytes(read):  # type: ignore[arg-type]  # as those answer
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return result

@@ -20,6 +20,7 @@ from aerobee.store.format.system_names import REVIVE_GROUP
 from tests.broker.pop.test_pop import REVIVE_LOG, records
 from tests.broker.pops import open_pops
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
+from tests.kit.quick_disk import WornDisk
 from tests.kit.running_store import TrioClock
 
 if TYPE_CHECKING:
@@ -457,6 +458,26 @@ async def test_a_message_whose_retry_topic_cannot_be_made_gets_a_later_check_poi
         pops.desk.topics.max_topics = 10_000
         await pops.pass_s(15)
         assert await pops.bodies() == [b"a"]
+
+
+@pytest.mark.trio
+async def test_a_message_that_the_disk_cannot_read_holds_up_no_other(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = WornDisk()
+    async with open_pops(tmp_path, mock_clock, disk=disk) as pops:
+        await pops.send(b"a", b"worn", b"c")
+        assert len(await pops.pop(invisible_time=20_000)) == 3
+        await pops.stop()
+        wall = pops.desk.clock
+    async with open_pops(tmp_path, mock_clock, disk=disk, wall=wall) as pops:
+        disk.bad = b"worn"
+        await pops.pass_s(25)
+        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a", b"c"]
+        disk.bad = b""
+        await pops.pass_s(AGAIN_S[0] + 5)
+        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a", b"c", b"worn"]
+        assert pops.open_check_points() == 0
 
 
 @pytest.mark.trio

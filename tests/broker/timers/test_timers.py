@@ -29,6 +29,7 @@ from aerobee.store.messages.writer import Writer
 from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Desk, open_desk, said
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
+from tests.kit.quick_disk import WornDisk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -702,6 +703,32 @@ async def test_a_save_that_cannot_be_written_is_made_up_for(
     async with open_bench(tmp_path, clock=ShiftedClock(START_MS + 30_000)) as bench:
         await bench.pass_s(mock_clock, 40)
         assert len(bench.bodies()) == 20
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("unread", [False, True], ids=["in its slot", "in the wheel topic"])
+async def test_a_timer_that_the_disk_cannot_read_holds_up_no_other(
+    tmp_path: Path, mock_clock: MockClock, unread: bool
+) -> None:
+    """It is tried again every minute, from another slot, over starts as well."""
+    disk = WornDisk()
+    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS)) as bench:
+        if unread:
+            bench.timers.enqueue.needless.update(range(1_000))
+        for body in (b"a", b"worn", b"c"):
+            await bench.send(body, TIMER_DELAY_SEC=30)
+        await bench.pass_s(mock_clock, 5)
+        if unread:
+            bench.timers.timers.queue_offset = 0
+    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS + 10_000)) as bench:
+        disk.bad = b"worn"
+        await bench.pass_s(mock_clock, 40)
+        assert bench.bodies() == [b"a", b"c"]
+    disk.bad = b""
+    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS + 50_000)) as bench:
+        await bench.pass_s(mock_clock, 90)
+        assert bench.bodies() == [b"a", b"c", b"worn"]
+        assert bench.timers.timers.waiting == 0
 
 
 async def churn(bench: Bench, clock: MockClock, rng: random.Random, acked: set[bytes]) -> None:
