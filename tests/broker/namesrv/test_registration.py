@@ -20,10 +20,11 @@ from aerobee.broker.namesrv.registration import (
 )
 from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable
-from aerobee.broker.topics.topics import TopicTable
+from aerobee.broker.topics.topics import TopicTable, internal_topic
 from aerobee.remoting.errors import CallTimedOut, ConnectFailed
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.header import Header
 from aerobee.remoting.wire.headers import namesrv
@@ -355,6 +356,28 @@ async def test_a_bit_that_the_broker_lacks_is_taken_from_its_topics(nursery: tri
     assert inside.queue_datas[0].perm == 4
     assert desk.topics.configs["TBW102"].perm == 7
     nursery.cancel_scope.cancel()
+
+
+def test_a_registration_is_written_in_pieces_and_reads_as_one() -> None:
+    """20,000 topics in one step would keep everybody waiting, twice a minute."""
+    topics = TopicTable(OPTIONS)
+    for number in range(500):
+        topics.put(internal_topic(f"t{number}", 1 + number % 8))
+    registration = Registration(
+        identity=identity(),
+        settings=OPTIONS,
+        topics=topics,
+        clock=HandClock(),
+        name_servers=["n:1"],
+        connect=Elsewhere().connect,
+    )
+    [link] = registration.links
+    for names in ([*topics.configs, "gone"], []):
+        pieces = list(link.body(names))
+        there = {name: topics.configs[name] for name in names if name in topics.configs}
+        whole = RegisterBrokerBody.of(there, topics.version).to_bytes()
+        assert json.loads(b"".join(pieces)) == json.loads(whole)
+        assert max(map(len, pieces)) < 20_000
 
 
 def test_the_name_server_inside_knows_a_topic_as_soon_as_it_exists() -> None:
