@@ -8,6 +8,7 @@ refers to copies or units that a power cut took. Source: semantics §9.4 (TimerM
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -104,7 +105,16 @@ class Timers:
         self.settings_changed()
 
     def _queue_offset_of(self, physical_offset: int) -> int:
-        view = self._store.read(physical_offset)
+        """The queue offset of a message of the wheel topic; −1 for anything else, and for one that
+        the disk cannot read: the check file is believed then. Raises: OSError.
+        """
+        try:
+            view = self._store.read(physical_offset)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            log.error("timer.read_failed", error=str(error))
+            return -1
         record = None if view is None else read(view)
         return -1 if record is None or record.topic != WHEEL_TOPIC else record.queue_offset
 

@@ -11,16 +11,23 @@ the log, and once. The checkpoint has a file's end time only when the file is fu
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
 
 from aerobee.store.errors import CONTENT_ERRORS, SyncFailed
-from aerobee.store.format.faults import END, MORE
+from aerobee.store.format.faults import BLANK, END, MORE
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from aerobee.store.format.walk import Walk, claimed_size, resumes_at
+from aerobee.store.format.walk import (
+    CANDIDATE_BYTES,
+    Walk,
+    candidates,
+    claimed_size,
+    resumes_at,
+)
 from aerobee.store.index.handed_over import PENDING_MAX, HandOver, set_aside
 from aerobee.store.index.index_file import IndexBuilder, Key
 from aerobee.store.results import Location
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
 
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.format.faults import Stop
     from aerobee.store.index.index_file import RecentChain
     from aerobee.store.index.indexes import Indexes
     from aerobee.store.shared import Contents, Runtime
@@ -51,6 +59,8 @@ HURRY: Final = PENDING_MAX // 4
 dropped from the queue has to be parsed from the log, which takes more than twice as long."""
 CHUNK_BYTES: Final = 64 << 10
 """The size of one read from the log."""
+SECTOR_BYTES: Final = 4_096
+"""The bytes that a disk cannot read come in pieces of this size."""
 TICK_S: Final = 0.1
 WRITE_S: Final = 5.0
 """The longest time that entries are only in memory. After a crash they are parsed from the log."""
@@ -103,6 +113,8 @@ class IndexService:
         self._keys_end = 0
         self._builder: IndexBuilder | None = None
         self._retry_at = 0.0
+        self._unreadable_at = -1
+        """Where the disk could not read what is behind, the last time."""
         self._write_at = 0.0
         self._wanted = trio.Event()
         self._moved = trio.Event()
@@ -364,14 +376,30 @@ class IndexService:
         self._take_parsed(file, data, until)
         return True
 
+    def _resumes_at(self, stop: Stop, data: bytes, readable_end: int, segment_end: int) -> int:
+        """Where the next record may begin: behind bytes that are none, at what looks like one."""
+        if stop.kind == BLANK or stop.size:
+            return resumes_at(stop, readable_end, segment_end)
+        begin, at = self._keys_end, stop.physical_offset + 1
+        # The next chunk begins where a record may begin that this one cuts off.
+        later = max(at, begin + len(data) - CANDIDATE_BYTES + 1)
+        later = later if begin + len(data) < readable_end else readable_end
+        return next(candidates(data, begin, at - begin), later)
+
     async def _read(self, file: MappedFile, at: int, size: int) -> bytes | None:
-        """Bytes of the log, by a thread: they may be on disk. None: try again later."""
+        """Bytes of the log, by a thread: they may be on disk. None: try again later.
+
+        Where the disk cannot read some of them for the second time, zeros stand for these: that
+        costs the keys of messages that nobody can read.
+        """
+        read = self._pread_around if self._unreadable_at == at else self._pread
         try:
-            return await self._disk.in_thread(self._pread, file.path, at - file.start, size)
+            return await self._disk.in_thread(read, file.path, at - file.start, size)
         except OSError as error:
             if self._log.queue.find(at) is not file:
                 # Deleted meanwhile.
                 return b""
+            self._unreadable_at = at if error.errno == errno.EIO else -1
             self._retry_at = self._clock.monotonic() + RETRY_S
             log.warning("index.log_unreadable", path=str(file.path), error=str(error))
             return None
@@ -379,6 +407,19 @@ class IndexService:
     def _pread(self, path: Path, position: int, size: int) -> bytes:
         with self._disk.open(path, writable=False) as handle:
             return handle.pread(size, position)
+
+    def _pread_around(self, path: Path, position: int, size: int) -> bytes:
+        pieces = []
+        with self._disk.open(path, writable=False) as handle:
+            for at in range(position, position + size, SECTOR_BYTES):
+                length = min(SECTOR_BYTES, position + size - at)
+                try:
+                    pieces.append(handle.pread(length, at))
+                except OSError as error:
+                    if error.errno != errno.EIO:
+                        raise
+                    pieces.append(bytes(length))
+        return b"".join(pieces)
 
     def _take_parsed(self, file: MappedFile, data: bytes, until: int) -> None:
         """Records of a chunk that begins at `_keys_end`; one cut off is left for the next."""
@@ -400,9 +441,8 @@ class IndexService:
                 break
         else:
             stop = walk.stop
-            # Bytes that are no record were reported by dispatch. Without data the segment was
-            # deleted.
+            # Without data the segment was deleted.
             if data and (stop.kind not in (END, MORE) or end == begin):
-                end = min(resumes_at(stop, readable_end, file.end), until)
+                end = min(self._resumes_at(stop, data, readable_end, file.end), until)
         self._keys_end = end
         self._drop_known()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from contextlib import suppress
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,9 +57,11 @@ def readiness(member: BrokerProcess) -> str:
         ) as page:
             return str(page.read())
     except urllib.error.HTTPError as error:
-        return str(error.read())
-    except OSError:
-        return ""
+        with suppress(HTTPException):  # It stops, to begin anew.
+            return str(error.read())
+    except (HTTPException, OSError):
+        pass
+    return ""
 
 
 def came(address: str, topic: str) -> list[str]:

@@ -731,6 +731,23 @@ async def test_a_timer_that_the_disk_cannot_read_holds_up_no_other(
         assert bench.timers.timers.waiting == 0
 
 
+@pytest.mark.trio
+async def test_a_timer_that_the_disk_cannot_read_refuses_no_start(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = WornDisk()
+    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS)) as bench:
+        for body in (b"a", b"worn"):
+            await bench.send(body, TIMER_DELAY_SEC=30)
+        await bench.pass_s(mock_clock, 5)
+        await bench.desk.send(body=b"now")
+    (tmp_path / "abort").touch()
+    disk.bad = b"worn"
+    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS + 10_000)) as bench:
+        await bench.pass_s(mock_clock, 40)
+        assert bench.desk.store.max_offset("t", 0) == 2, "with the one that can be read"
+
+
 async def churn(bench: Bench, clock: MockClock, rng: random.Random, acked: set[bytes]) -> None:
     """Timers of up to 8 s come and go; those that were acknowledged."""
     for _ in range(40):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from aerobee.store.index import index_service
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.index_candidates import candidates
+from tests.kit.quick_disk import WornDisk
 from tests.kit.running_store import running_store
 from tests.kit.store_model import ManualClock, Sent, batch_body, draft, flush_everything, open_store
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 FOR_EVER = 1 << 62
 MANY: dict[str, Any] = {"max_hash_slot_num": 50, "max_index_num": 4_000}
+LONG: dict[str, Any] = {"mapped_file_size_commit_log_bytes": 1 << 20}
 
 
 def put(store: MessageStore, keys: str = "", unique: str = "", **changes: Any) -> int:
@@ -302,6 +305,53 @@ async def test_a_record_longer_than_a_chunk_is_parsed(tmp_path: Path) -> None:
     assert (await store.index.query("T", "b", 9, 0, FOR_EVER)).records == [bytes(store.read(at))]  # type: ignore[arg-type]  # it is there
     check_index(store)
     assert await store.close()
+
+
+@pytest.mark.trio
+async def test_behind_a_record_that_is_none_any_more_all_others_are_indexed(tmp_path: Path) -> None:
+    """Its segment has more of them, and nothing else looks at it again."""
+    store, _ = open_store(tmp_path / "d", Disk(), **MANY, **LONG)
+    offsets = [put(store, f"k{number}") for number in range(20)]
+    assert await store.close()
+    segment = next((tmp_path / "d" / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[offsets[5] + 4] ^= 1
+    segment.write_bytes(data)
+    shutil.rmtree(tmp_path / "d" / "index")
+    store, _ = open_store(tmp_path / "d", Disk(), **MANY, **LONG)
+    await settle(store)
+    assert found_of(store, offsets) == [*range(5), *range(6, 20)]
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_a_sector_that_cannot_be_read_costs_the_keys_of_its_messages(tmp_path: Path) -> None:
+    """It is tried twice; behind it all others are indexed."""
+    disk, clock = WornDisk(), ManualClock()
+    store, _ = open_store(tmp_path / "d", disk, clock=clock, **MANY, **LONG)
+    bodies = [b"worn" * (number == 5) + bytes(9_000) for number in range(20)]
+    offsets = [put(store, f"k{number}", body=body) for number, body in enumerate(bodies)]
+    assert await store.close()
+    shutil.rmtree(tmp_path / "d" / "index")
+    store, _ = open_store(tmp_path / "d", disk, clock=clock, **MANY, **LONG)
+    disk.bad = b"worn"
+    for _ in range(3):
+        while await store.index.service.step():
+            pass
+        clock.ms += 10_001
+    await settle(store)
+    assert {*range(4), *range(6, 20)} <= {*found_of(store, offsets)}
+    assert await store.close()
+
+
+def found_of(store: MessageStore, offsets: list[int]) -> list[int]:
+    """The numbers of the messages that the index leads to by their keys."""
+    files = store.index.service.files
+    return [
+        number
+        for number, at in enumerate(offsets)
+        if at in candidates(files.walk(key_hash(index_key("T", f"k{number}")), 0, FOR_EVER))
+    ]
 
 
 @pytest.mark.trio
