@@ -12,7 +12,6 @@ makes them and is called in their turns.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from aerobee.remoting.server.addresses import host_text, packed_host
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 
 READING: Final = Input.READING
+NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class NewSocket(NamedTuple):
@@ -52,7 +52,7 @@ class Serving(Protocol[C]):
     """The protocol of a listener: what the bytes of its channels mean.
 
     The loop calls `take` and `go_on` in the turns of a channel, and nothing of it waits. Behind
-    each, what was read and not served stands in the channel (`left`, `left_bytes`), the budget
+    each, what was read and not served stands in the channel (`has_left`, `left_bytes`), the budget
     knows its size (`note_left`), and `settle` has been called where something is left.
     """
 
@@ -93,7 +93,6 @@ class Channel:
         "id",
         "inbound",
         "last_active",
-        "left",
         "left_bytes",
         "listener",
         "local_address",
@@ -122,14 +121,12 @@ class Channel:
         self.address = host_text(self.host)
         self.local_address = host_text(packed_host(new.sock.getsockname()))
         self.state = OPENED
-        self.out: deque[bytes | memoryview] = deque()
+        self.out: list[bytes | memoryview] = []
         self.unsent = 0
         self.dirty = False
         """Whether it is in the outbox."""
-        self.left: deque[Any] = deque()
-        """Frames or events that were read and not served, in the form of its serving."""
-        self.left_bytes: LeftBytes | None = None  # behind that, and not split into messages
-        self.accounts: frozenset[str] = frozenset()  # whose requests the gate has seen on it
+        self.left_bytes: LeftBytes | None = None  # behind what is left, not split into messages
+        self.accounts = NOBODY  # whose requests the gate has seen on it
         self.requests = 0
         """How many have come on it."""
         self.held = 0
@@ -147,6 +144,11 @@ class Channel:
         self._forget = new.forget
 
     # ── What a protocol adds ──
+
+    @property
+    def has_left(self) -> bool:
+        """Whether frames or events were read and not served."""
+        raise NotImplementedError
 
     @property
     def unserved_bytes(self) -> int:
@@ -207,7 +209,7 @@ class Channel:
     def settle(self) -> None:
         """End a turn which may have left something: see to it that it is served."""
         if self.state.input is READING:
-            if self.left:
+            if self.has_left:
                 self.on(Event.FRAMES_LEFT)
             elif self.left_bytes is not None:
                 self.on(Event.BYTES_LEFT)
@@ -352,7 +354,6 @@ class Channel:
         self.out.clear()
         self.unsent = 0
         self.context.shared.outbound.note(self, 0, self.context.now)
-        self.left.clear()
         self.left_bytes = None
         self.ended()
         for callback in self.on_close:

@@ -60,6 +60,7 @@ class Connection(Channel):
         "current",
         "decoder",
         "encoding",
+        "left",
         "queued",
         "worker",
         "working",
@@ -72,6 +73,8 @@ class Connection(Channel):
         self.decoder = decoder
         self.current: OpenRequest | None = None
         """The request that goes on in the next turn, before what is left, or when it is resumed."""
+        self.left: deque[tuple[int, bytes, bytes, float]] = deque()
+        """Frames that were read and not served: encoding, header, body, when it came."""
         self.bad: FrameError | None = None  # after what is left; it closes the connection
         self.working = 0
         self.queued: deque[tuple[Waiting, Pool]] = deque()
@@ -81,6 +84,10 @@ class Connection(Channel):
         self._announce: int | None = None
 
     # ── What is left ──
+
+    @property
+    def has_left(self) -> bool:
+        return bool(self.left)
 
     @property
     def backed_up(self) -> bool:
@@ -278,6 +285,7 @@ class Connection(Channel):
             self.worker.readmit(self)
 
     def ended(self) -> None:
+        self.left.clear()
         while self.queued:
             self.queued.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines
         self.end()

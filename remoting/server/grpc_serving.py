@@ -65,8 +65,6 @@ MESSAGE_SPARE_BYTES: Final = 1 << 20
 KEEPALIVE_S: Final = 120
 """A peer that sends nothing for so long is asked by the kernel, three times in half a minute: a
 stream may be silent for hours, and a peer that has vanished says nothing either."""
-EVENTS: Final = "events"
-"""The item in `left` of a channel: the events themselves wait in its calls."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -112,7 +110,7 @@ class CallService(Protocol):
 
 
 class GrpcChannel(Channel):
-    """A connection of gRPC. While events of its calls wait for its turn, `left` has one mark."""
+    """A connection of gRPC. Events of its calls are left where its turn is over before them."""
 
     __slots__ = ("_service", "_taken", "_watched", "calls", "leaving")
 
@@ -127,6 +125,10 @@ class GrpcChannel(Channel):
         """The pace at which the peer takes its answers, while some of them wait in streams."""
         self.leaving = ""
         """Why it is closed once everything is written; empty: it is not."""
+
+    @property
+    def has_left(self) -> bool:
+        return self.calls.happened
 
     @property
     def unserved_bytes(self) -> int:
@@ -150,15 +152,12 @@ class GrpcChannel(Channel):
     def serve(self) -> None:
         """Serve what has come, while the turn lasts."""
         calls, ends = self.calls, self.context.turn_ends
-        self.left.clear()
         while self.state.free and (event := calls.next()) is not None:
             self._serve(event)
             if monotonic() > ends:
                 break
         if self.state.closed:
             return
-        if calls.happened:
-            self.left.append(EVENTS)
         if calls.next_deadline_ms != inf:
             self._watched[self] = self.look_at
         self.touch()
@@ -224,8 +223,7 @@ class GrpcChannel(Channel):
                 return
         if self.leaving and not (self.unsent or queued or self.calls.open):
             self.close(self.leaving)
-        elif self.calls.happened and not self.left:
-            self.left.append(EVENTS)
+        elif self.calls.happened:
             self.settle()
             # Not every write is in a round, behind which the loop would look by itself.
             self.watch()

@@ -12,7 +12,6 @@ import fcntl
 import termios
 from array import array
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -20,8 +19,6 @@ import structlog
 from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from aerobee.remoting.server.peer import Peer, Wire
     from aerobee.remoting.stats import RemotingStats
 
@@ -127,7 +124,7 @@ def unacknowledged_bytes(sock: Wire) -> int:
     return left[0]
 
 
-def send_queued(sock: Wire, out: deque[bytes | memoryview], size: int) -> int:
+def send_queued(sock: Wire, out: list[bytes | memoryview], size: int) -> int:
     """Send the buffers of a queue, `size` bytes, once; returns how many bytes were taken.
 
     Raises: BlockingIOError, OSError.
@@ -136,18 +133,18 @@ def send_queued(sock: Wire, out: deque[bytes | memoryview], size: int) -> int:
         return sock.send(out[0])
     if size <= JOIN_BYTES:
         joined = b"".join(out)
-        out.clear()
-        out.append(joined)
+        out[:] = [joined]
         return sock.send(joined)
-    return sock.sendmsg(list(islice(out, MAX_VECTORS)))
+    return sock.sendmsg(out[:MAX_VECTORS])
 
 
-def drop_sent(out: deque[bytes | memoryview], sent: int) -> None:
+def drop_sent(out: list[bytes | memoryview], sent: int) -> None:
     """Remove the first `sent` bytes of a queue."""
-    while sent:
-        first = out[0]
-        if len(first) > sent:
-            out[0] = memoryview(first)[sent:]
-            return
-        sent -= len(first)
-        out.popleft()
+    whole = 0
+    for data in out:
+        if len(data) > sent:
+            out[whole] = memoryview(data)[sent:]
+            break
+        sent -= len(data)
+        whole += 1
+    del out[:whole]

@@ -8,6 +8,7 @@ I am NAME     → `hello`; the peer counts as one that has shown an account
 
 from __future__ import annotations
 
+from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,16 +31,21 @@ PART: Final = 1_000
 class LineChannel(Channel):
     """Invariant: `left` has whole lines; those behind a long answer wait for its end."""
 
-    __slots__ = ("begun", "told", "waiting", "wanted")
+    __slots__ = ("begun", "left", "told", "waiting", "wanted")
 
     def __init__(self, new: NewSocket, serving: Serving[Any]) -> None:
         super().__init__(new, serving)
+        self.left: deque[bytes] = deque()
         self.begun = b""
         """A line that has not come whole."""
         self.wanted = 0
         """What is left to be made of a long answer."""
         self.waiting = 0
         self.told: list[str] = []
+
+    @property
+    def has_left(self) -> bool:
+        return bool(self.left)
 
     @property
     def unserved_bytes(self) -> int:
@@ -54,6 +60,7 @@ class LineChannel(Channel):
 
     def ended(self) -> None:
         self.told.append("ended")
+        self.left.clear()
         self.begun = b""
 
     def go_on(self) -> None:

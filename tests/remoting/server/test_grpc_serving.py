@@ -191,7 +191,7 @@ def test_many_calls_of_one_peer_take_no_turn_of_another(
     time.per_look = 0.0001
     stage.rounds(stage.poll(busy.sock, other.sock))
     assert other.sock.taken
-    assert busy.channel.left
+    assert busy.channel.has_left
     assert 0 < busy.channel.inbound == stage.reactor.shared.inbound.total
     time.per_look = 0.0
     busy.client.pump()
