@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aerobee.remoting.rate_limit import RateLimits
+from aerobee.remoting.server.addresses import source_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +113,8 @@ class Logins:
 
     def too_many(self, name: str, address: str, now_ms: float) -> bool:
         """Whether there were so many wrong secrets that none is looked at now."""
-        return self._addresses.spent(address, now_ms) or self._names.spent(name, now_ms)
+        source = source_named(address)
+        return self._addresses.spent(source, now_ms) or self._names.spent(name, now_ms)
 
     def check(
         self,
@@ -128,6 +130,6 @@ class Logins:
         right = hmac.compare_digest(expected, secret.encode(errors="replace"))
         if known is not None and right:
             return known
-        self._addresses.take(address, now_ms)
+        self._addresses.take(source_named(address), now_ms)
         self._names.take(name, now_ms)
         return None

@@ -28,6 +28,7 @@ from starlette.routing import Route
 
 from aerobee.broker.metrics.figures import ServerSources, Sources
 from aerobee.broker.metrics.metrics import CONTENT_TYPE, pages
+from aerobee.remoting.server.addresses import source_named
 from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
@@ -324,7 +325,7 @@ class Server:
             # The peer has gone already.
             sock.close()
             return None
-        slot = Slot(address, trio.current_time(), sock.close)
+        slot = Slot(source_named(address), trio.current_time(), sock.close)
         if not self._slots.take(slot, trio.current_time()):
             return await self._refuse(stream, address)
         connection = Connection(

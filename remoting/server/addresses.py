@@ -13,6 +13,7 @@ from aerobee.remoting.rate_limit import ClientRates
 
 PORT_BYTES: Final = 4
 V6_NETWORK_BYTES: Final = 8
+V6: Final = 6
 
 
 def packed_host(address: tuple[Any, ...]) -> bytes:
@@ -42,6 +43,18 @@ def source_of(host: bytes) -> bytes:
     """The part of a packed host that is counted as one client."""
     address = host[:-PORT_BYTES]
     return address if len(address) == PORT_BYTES else address[:V6_NETWORK_BYTES]
+
+
+def source_named(address: str) -> str:
+    """The part of an IP address that is counted as one client, as a text; what is no address stays
+    as it is.
+    """
+    try:
+        ip = ip_of(address)
+    except ValueError:
+        return address
+    network = ip.packed[:V6_NETWORK_BYTES] if ip.version == V6 else ip.packed
+    return network.hex()
 
 
 class Addresses:

@@ -104,6 +104,14 @@ def test_guesses_from_one_address_are_limited() -> None:
     assert not logins.too_many("ann", "10.0.0.1", 60_000)
 
 
+def test_the_addresses_of_one_network_are_one() -> None:
+    logins = Logins()
+    for number in range(GUESSES):
+        assert logins.check("ann", "wrong", f"2001:db8::{number:x}", ACCOUNTS.get, 0) is None
+    assert logins.too_many("ann", "2001:db8::ffff", 0)
+    assert not logins.too_many("ann", "2001:db8:0:1::1", 0)
+
+
 def test_guesses_of_one_name_from_many_addresses_are_limited() -> None:
     logins = Logins()
     for number in range(GUESSES_OF_NAME):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee.remoting.server.addresses import Addresses, packed_host
+from aerobee.remoting.server.addresses import Addresses, packed_host, source_named
 
 
 def host(address: str) -> bytes:
@@ -22,6 +22,14 @@ def test_connections_are_counted_by_address_or_network() -> None:
     for one in ("10.0.0.1", "10.0.0.1", "2001:db8::3", "2001:db8::3", "10.0.0.2"):
         addresses.closed(host(one))
     assert not addresses.open
+
+
+def test_an_address_as_a_text_is_counted_alike() -> None:
+    assert source_named("2001:db8::1") == source_named("2001:db8::ffff:1%eth0")
+    assert source_named("2001:db8::1") != source_named("2001:db8:0:1::1")
+    assert source_named("::ffff:10.0.0.1") == source_named("10.0.0.1")
+    assert source_named("10.0.0.1") != source_named("10.0.0.2")
+    assert source_named("") == ""
 
 
 def test_without_a_limit_there_is_always_room() -> None:
