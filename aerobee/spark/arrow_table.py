@@ -80,24 +80,38 @@ def arrow_reader(
     _check_installed()
     if store is not None and namesrv is not None:
         raise ConfigurationError("aerobee.arrow: either namesrv or store says where to read")
-    raw = {
+    asked = {
         **_texts("columns", columns),
         **_texts("topics" if store is not None else "subscribe", topic),
         **_times(since, until),
-        **{name: _text(value) for name, value in (options or {}).items()},
     }
     if store is not None:
         if tags is not None:
             raise ConfigurationError("aerobee.arrow: tags is for a cluster; filter the table")
-        return _reader_of_store({"path": os.fspath(store), **raw})
+        return _reader_of_store(_with({**asked, "path": os.fspath(store)}, options))
     if tags is not None:
-        raw["subExpression"] = tags
+        asked["subExpression"] = tags
     if namesrv is not None:
-        raw["nameServer"] = namesrv
+        asked["nameServer"] = namesrv
+    raw = _with(asked, options)
     if since is not None:
         # A queue without messages that new is empty here, not an error.
         raw.setdefault("startingOffsetsByTimestampStrategy", "latest")
     return _reader_of_cluster(raw)
+
+
+def _with(
+    asked: Mapping[str, str], options: Mapping[str, str | bool | float] | None
+) -> dict[str, str]:
+    """The options that the arguments stand for, and the further ones.
+
+    Raises: ConfigurationError for an option that an argument gives already.
+    """
+    names = {name.lower() for name in asked}
+    for name in options or {}:
+        if name.lower() in names:
+            raise ConfigurationError(f"aerobee.arrow: option {name}: an argument says that already")
+    return {**asked, **{name: _text(value) for name, value in (options or {}).items()}}
 
 
 def _text(value: str | bool | float) -> str:
