@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from aerobee.cli.border import complain
-from aerobee.cli.options import namespace_option, namesrv_option
+from aerobee.cli.options import namespace_option, namesrv_option, not_empty
 from aerobee.cli.surroundings import surroundings
 from aerobee.errors import ConfigurationError, PermissionDeniedError
 
@@ -103,7 +103,9 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         place = chosen(namesrv, context, namespace) if kept is None else kept.connection
         return command(*args, connection=place, **named)
 
-    by_name = click.option("--context", metavar="NAME", help="See `aerobee context`.")
+    by_name = click.option(
+        "--context", metavar="NAME", callback=not_empty, help="See `aerobee context`."
+    )
     return namesrv_option(by_name(namespace_option(run)))
 
 

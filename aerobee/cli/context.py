@@ -8,7 +8,7 @@ import click
 
 from aerobee.cli.connection import Connection, Contexts, contexts_file
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.options import asked
+from aerobee.cli.options import asked, not_empty
 from aerobee.cli.output import Output, output_options
 
 FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
@@ -43,7 +43,14 @@ def list_contexts(output: Output) -> None:
 
 @context.command()
 @click.argument("name")
-@click.option("-n", "--namesrv", required=True, metavar="HOST:PORT", help="Its name servers.")
+@click.option(
+    "-n",
+    "--namesrv",
+    required=True,
+    metavar="HOST:PORT",
+    callback=not_empty,
+    help="Its name servers.",
+)
 @click.option("--namespace", metavar="NAME", help="Of 4.x clients; see any command's --namespace.")
 @click.option("--access-key", help="Sign requests; the secret key is AEROBEE_SECRET_KEY, or asked.")
 @click.option("--tls", is_flag=True, help="Encrypted connections.")

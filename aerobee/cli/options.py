@@ -78,10 +78,20 @@ def rate_options(messages: str, of: str) -> Callable[[Command], Command]:
     return added
 
 
+def not_empty(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """The value. Raises: BadParameter for an empty one, as of a variable that is not set: it must
+    not stand for the cluster of the environment.
+    """
+    if value is not None and not value.strip():
+        raise click.BadParameter("it is empty")
+    return value
+
+
 namesrv_option = click.option(
     "-n",
     "--namesrv",
     metavar="HOST:PORT",
+    callback=not_empty,
     help="Name server, several with ';'; else the context's, NAMESRV_ADDR, 127.0.0.1:9876.",
 )
 namespace_option = click.option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from aerobee.cli.options import not_empty
 from aerobee.client.settings.client import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.common import (
@@ -43,7 +44,12 @@ if TYPE_CHECKING:
 @source_options
 @click.option("--starting-offsets", metavar="JSON", help='{"topic":{"broker-a":{"0":23}}}.')
 @click.option("--ending-offsets", metavar="JSON", help="The same; ends before these.")
-@click.option("--to-namesrv", metavar="HOST:PORT", help="Another cluster's name servers.")
+@click.option(
+    "--to-namesrv",
+    metavar="HOST:PORT",
+    callback=not_empty,
+    help="Another cluster's name servers.",
+)
 @click.option("--keep-queues", is_flag=True, help="Each to the queue id that it came from.")
 @sending_options
 @output_options

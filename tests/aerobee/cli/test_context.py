@@ -47,6 +47,17 @@ def test_the_nearest_of_several_ways_counts(call: Call, monkeypatch: pytest.Monk
     assert NOWHERE in call("topic", "list").err
 
 
+@pytest.mark.parametrize("option", ["--namesrv", "--context"])
+def test_an_option_that_is_empty_stands_for_no_other_cluster(
+    call: Call, option: str, topic: str
+) -> None:
+    """As of a variable that is not set: the cluster of the environment would be changed."""
+    done = call("topic", "create", topic, option, "")
+    assert (done.code, f"'{option}': it is empty" in done.err) == (2, True)
+    assert topic not in call("topic", "list").out
+    assert call("context", "add", "one", "-n", " ").code == 2
+
+
 def test_a_namespace_is_an_option_and_part_of_a_context(
     call: Call, broker: AnyBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
