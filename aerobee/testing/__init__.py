@@ -20,6 +20,7 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -114,8 +115,11 @@ class TestBroker:
     def advance(self, seconds: float, *, jumps: int = 100) -> None:
         """Let `seconds` pass at once, in `jumps` steps; needs `virtual_time=True`.
 
-        After each step the broker does what is due before the next one.
+        After each step the broker does what is due before the next one. Raises: ValueError for a
+        time that is no number or lies behind, and for less than one jump.
         """
+        if not (0 <= seconds < inf and jumps >= 1):
+            raise ValueError(f"advance: {seconds} seconds in {jumps} jumps")
         if not self._virtual or self._time is None:
             raise RuntimeError("this broker runs in real time: start it with virtual_time=True")
         self._time.advance(seconds, jumps)

@@ -130,6 +130,18 @@ def test_virtual_time_goes_on_behind_a_restart(aerobee_virtual_broker: TestBroke
     assert before <= aerobee_virtual_broker.now_ms() < before + 10_000
 
 
+@pytest.mark.parametrize(
+    ("seconds", "jumps"), [(float("nan"), 1), (float("inf"), 1), (-1.0, 1), (1.0, 0)]
+)
+def test_what_is_no_time_to_pass_is_refused(
+    aerobee_virtual_broker: TestBroker, seconds: float, jumps: int
+) -> None:
+    """And the broker is as before: nan would stop its clock for ever."""
+    with pytest.raises(ValueError, match="advance"):
+        aerobee_virtual_broker.advance(seconds, jumps=jumps)
+    aerobee_virtual_broker.advance(1)
+
+
 def test_real_time_cannot_be_moved() -> None:
     with broker() as running, pytest.raises(RuntimeError, match="virtual_time=True"):
         running.advance(1)
