@@ -7,6 +7,7 @@ and takes the answers. Further questions are for its channel.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -53,7 +54,7 @@ class Entrance(Protocol):
         """Drop what is held for a caller that has gone."""
 
 
-class CallChannel(Protocol):
+class CallChannel(Hashable, Protocol):
     """The connection of calls, as far as their requests are concerned."""
 
     accounts: frozenset[str]
@@ -165,6 +166,11 @@ class GrpcCaller:
     def id(self) -> int:
         """The number of its connection."""
         return self.channel.id
+
+    @property
+    def lane(self) -> CallChannel:
+        """Its connection: calls have what one connection may have, together."""
+        return self.channel
 
     @property
     def requests(self) -> int:

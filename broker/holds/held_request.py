@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from aerobee.broker.filters.subscription import Filter
 
 
@@ -13,6 +15,11 @@ class HoldingConnection(Protocol):
     """A connection with its number of held requests: a peer that has some is not idle."""
 
     held: int
+
+    @property
+    def lane(self) -> Hashable:
+        """The connection that it is a part of, or itself: whose share it takes."""
+        ...
 
     @property
     def closed(self) -> object:

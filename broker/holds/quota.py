@@ -7,12 +7,13 @@ weighs more than one.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from aerobee.broker.holds.held_request import HeldRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from aerobee.broker.holds.held_request import HoldingConnection
 
@@ -53,11 +54,12 @@ class HoldQuota(Generic[H]):
 
     def __init__(self, limits: HoldLimits) -> None:
         self.limits = limits
-        self.by_connection: dict[HoldingConnection, Share[H]] = {}
+        self.by_connection: dict[Hashable, Share[H]] = {}
+        """By the `lane` of each: calls of one connection share what it may hold."""
         self.by_group: dict[str, int] = {}
         self.weight = 0
         self.count = 0
-        self._largest: list[HoldingConnection] = []
+        self._largest: list[Hashable] = []
         """Connections that had more than their share at the last scan, the largest last."""
         self._asked = 0
 
@@ -69,7 +71,7 @@ class HoldQuota(Generic[H]):
         """
         limits, connection, weight = self.limits, request.connection, request.weight
         while True:
-            share = self.by_connection.get(connection)
+            share = self.by_connection.get(connection.lane)
             would_hold = weight if share is None else share.weight + weight
             of_group = self.by_group.get(request.group, 0) + weight
             if would_hold > limits.of_connection or of_group > limits.of_group:
@@ -83,7 +85,7 @@ class HoldQuota(Generic[H]):
                 return False
             evict(victim)
         if share is None:
-            share = self.by_connection[connection] = Share()
+            share = self.by_connection[connection.lane] = Share()
         share.requests[request] = None
         share.weight = would_hold
         self.by_group[request.group] = of_group
@@ -95,11 +97,11 @@ class HoldQuota(Generic[H]):
     def release(self, request: H) -> None:
         """Remove a request."""
         connection, group, weight = request.connection, request.group, request.weight
-        share = self.by_connection[connection]
+        share = self.by_connection[connection.lane]
         del share.requests[request]
         share.weight -= weight
         if not share.requests:
-            del self.by_connection[connection]
+            del self.by_connection[connection.lane]
         self.by_group[group] -= weight
         if not self.by_group[group]:
             del self.by_group[group]
@@ -116,9 +118,13 @@ class HoldQuota(Generic[H]):
         return max(self.by_group.values(), default=0)
 
     def of(self, connection: HoldingConnection) -> list[H]:
-        """All held requests of a connection."""
-        share = self.by_connection.get(connection)
-        return [] if share is None else list(share.requests)
+        """All held requests of a connection, or of one of its calls."""
+        share = self.by_connection.get(connection.lane)
+        if share is None:
+            return []
+        own = (request for request in share.requests if request.connection is connection)
+        # The calls of a connection end in their order, so that nearly always it is the first.
+        return list(islice(own, connection.held))
 
     def _victim(self, would_hold: int) -> H | None:
         """The oldest request of a connection with more than its share, and more than `would_hold`.

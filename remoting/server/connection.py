@@ -90,6 +90,11 @@ class Connection(Channel):
         return bool(self.left)
 
     @property
+    def lane(self) -> Connection:
+        """Its own lane: a connection takes turns with others."""
+        return self
+
+    @property
     def backed_up(self) -> bool:
         """Whether its peer would not read another answer now.
 

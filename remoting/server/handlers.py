@@ -226,7 +226,7 @@ class Handlers:
                 self._flush()
                 if peer.queued and not peer.backed_up:
                     self.readmit(peer)
-                waiting = pool.next(peer)
+                waiting = pool.next(peer.lane)
         finally:
             pool.running -= 1
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections import deque
+    from collections.abc import Hashable
 
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
@@ -89,6 +90,10 @@ class Asker(Protocol):
 
     working: int
     """Requests of it that a pool works on; the handlers maintain this and `queued`."""
+
+    @property
+    def lane(self) -> Hashable:
+        """The connection that it is a part of, or itself: with whom it takes turns."""
 
     @property
     def queued(self) -> deque[Any]:

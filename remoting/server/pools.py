@@ -17,7 +17,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import answer_around
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Hashable
 
     from aerobee.remoting.rate_limit import Excess
     from aerobee.remoting.server.peer import Asker
@@ -135,8 +135,8 @@ class Pool:
         self.most_of_one = max(1, width // 2)
         """Requests of one connection that run at a time; those whose effect has happened only wait
         for the disk together, and do not count."""
-        self.lines: dict[Asker, Line] = {}
-        """In the order of their turns."""
+        self.lines: dict[Hashable, Line] = {}
+        """By the `lane` of each request, in the order of their turns."""
         self.queued = 0
         self.depth = 0
         self.kept_bytes = 0
@@ -177,10 +177,10 @@ class Pool:
 
     def enter(self, waiting: Waiting) -> bool:
         """Whether a request may run now: it counts as running. Else it waits."""
-        peer = waiting.connection
-        line = self.lines.get(peer)
+        lane = waiting.connection.lane
+        line = self.lines.get(lane)
         if line is None:
-            self.lines[peer] = line = Line()
+            self.lines[lane] = line = Line()
         if self.running < self.width and not line.waiting and self._may_run(line, waiting):
             self.running += 1
             line.running += 1
@@ -189,16 +189,16 @@ class Pool:
         self.queued += 1
         return False
 
-    def next(self, peer: Asker) -> Waiting | None:
+    def next(self, lane: Hashable) -> Waiting | None:
         """The request that runs in place of one of this connection, which has ended."""
         lines = self.lines
-        line = lines.pop(peer)
+        line = lines.pop(lane)
         line.running -= 1
         if line.running or line.waiting:
-            lines[peer] = line  # behind the others: it has had its turn
+            lines[lane] = line  # behind the others: it has had its turn
         if not self.queued:
             return None
-        for peer, line in lines.items():  # noqa: B007  (both are used behind the loop)
+        for lane, line in lines.items():  # noqa: B007  (both are used behind the loop)
             if line.waiting and self._may_run(line, line.waiting[0]):
                 break
         else:
@@ -206,8 +206,8 @@ class Pool:
         line.running += 1
         self.queued -= 1
         if len(lines) > 1:
-            del lines[peer]
-            lines[peer] = line
+            del lines[lane]
+            lines[lane] = line
         return line.waiting.popleft()
 
     def _may_run(self, line: Line, waiting: Waiting) -> bool:

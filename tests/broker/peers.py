@@ -65,6 +65,11 @@ class Peer:
         self.replies: Callable[[], Awaitable[Command]] = yes
         self.on_close: Callable[[Peer], None] = lambda peer: None
 
+    @property
+    def lane(self) -> Peer:
+        """It shares with nobody."""
+        return self
+
     def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
         self.told.append((int(code), header))
         self.bodies.append(body)

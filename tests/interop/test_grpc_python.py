@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+import subprocess
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ import pytest
 from aerobee.admin import GroupConfig, MessageType
 from aerobee.blocking import AdminClient
 from tests.kit import python_client
+from tests.kit.pages import OPERATIONS
 from tests.kit.ports import HOST, free_port
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ pytestmark = pytest.mark.interop
 TYPES = {name: MessageType[name.upper()] for name in ("Normal", "Fifo", "Delay", "Transaction")}
 VERSIONS = pytest.mark.parametrize("version", ["5.0.9", python_client.VERSION])
 """The newest client, and the oldest one with a push consumer that is still installed a lot."""
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ENDPOINTS = "127.0.0.1:8081"
+WITHIN_S = 120.0
 PORT = free_port()
 told = functools.partial(python_client.told, f"{HOST}:{PORT}")
 
@@ -91,3 +97,16 @@ def test_transactions_end_as_their_producer_says_or_answers(
     assert ["in time", True] in lines
     assert ["check", "open"] in lines
     assert Counter(line[1] for line in lines if line[0] == "got") == Counter(["commit", "open"])
+
+
+def test_the_first_program_of_the_page_sends_and_receives(broker: AnyBroker) -> None:
+    (program,) = PYTHON.findall((OPERATIONS / "grpc.md").read_text("utf-8"))
+    assert ENDPOINTS in program
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.create_topic("Orders", message_type=MessageType.NORMAL)
+    command = [str(python_client.interpreter()), "-c", program.replace(ENDPOINTS, f"{HOST}:{PORT}")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=WITHIN_S, check=False, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert "b'hello'" in done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import count
 from threading import Thread
@@ -390,6 +391,37 @@ def test_what_an_answer_has_for_each_queue_is_short(
             Code.ILLEGAL_TOPIC,
             Code.ILLEGAL_ACCESS_POINT,
         )
+
+
+def test_many_receives_of_one_connection_keep_no_other_from_waiting(tmp_path: Path) -> None:
+    """What all may hold is used up by one: the oldest of its receives ends for that of another."""
+    port, most = free_port(), 20
+    settings = {"grpcPort": port, "maxPopPollingSize": most}
+    request = ReceiveMessageRequest(
+        group=named("g"),
+        message_queue=MessageQueue(topic=named("orders")),
+        filter_expression=FilterExpression(expression="*"),
+        batch_size=1,
+        invisible_duration={"seconds": 15},
+        long_polling_timeout={"seconds": 20},
+    )
+    with (
+        BrokerProcess(data=tmp_path / "data", settings=settings) as broker,
+        GrpcClient(f"{HOST}:{port}", "greedy") as greedy,
+        GrpcClient(f"{HOST}:{port}", "modest") as modest,
+    ):
+        with AdminClient(broker.namesrv_address) as admin:
+            admin.create_topic("orders", queues=1)
+        call = greedy.method("ReceiveMessage")
+        waiting = [call(request, timeout=60, metadata=greedy.metadata) for _ in range(most + 1)]
+        with ThreadPoolExecutor(most + 1) as readers:
+            firsts = [readers.submit(next, each) for each in waiting]
+            over, _ = wait(firsts, 30, FIRST_COMPLETED)
+            assert [first.result().status.code for first in over] == [Code.TOO_MANY_REQUESTS]
+            status, *_ = receive(modest, "orders", "other")
+            assert status.status.code == Code.MESSAGE_NOT_FOUND, status
+            for each in waiting:
+                each.cancel()
 
 
 @pytest.mark.usefixtures("logged")

@@ -10,10 +10,11 @@ from aerobee.broker.holds.quota import HoldLimits, HoldQuota, weight_of
 
 
 class Peer:
-    def __init__(self, name: int) -> None:
+    def __init__(self, name: int, lane: Peer | None = None) -> None:
         self.name = name
         self.held = 0
         self.closed = False
+        self.lane = lane or self
 
 
 def request(connection: Peer, group: str, weight: int) -> HeldRequest:
@@ -68,6 +69,29 @@ def test_the_bounds_hold_and_the_sums_are_true(
     for one in waiting:
         quota.release(one)
     assert (quota.by_connection, quota.by_group, quota.weight, quota.count) == ({}, {}, 0, 0)
+
+
+def test_calls_of_one_connection_share_what_it_may_hold() -> None:
+    quota: HoldQuota[HeldRequest] = HoldQuota(HoldLimits(total=6, of_connection=5, of_group=9))
+    connection, other = Peer(0), Peer(1)
+    calls = [Peer(number, connection) for number in range(6)]
+    held = [request(call, "g", 1) for call in calls]
+    evicted: list[HeldRequest] = []
+
+    def evict(one: HeldRequest) -> None:
+        quota.release(one)
+        evicted.append(one)
+
+    assert [quota.admit(one, evict) for one in held] == [True] * 5 + [False]
+    assert quota.of(calls[3]) == [held[3]]
+    assert quota.of(calls[5]) == quota.of(other) == []
+    theirs = [request(other, "g", 1) for _ in range(2)]
+    assert all(quota.admit(one, evict) for one in theirs)
+    assert evicted == held[:1], "of the connection that holds more"
+    for call in calls:
+        for one in quota.of(call):
+            quota.release(one)
+    assert [one.connection for one in theirs] == [other] * quota.count
 
 
 def test_a_short_text_weighs_one_and_a_long_one_as_much_as_its_filter() -> None:

@@ -35,6 +35,10 @@ class Peer:
     held = 0
     closed = False
 
+    @property
+    def lane(self) -> Peer:
+        return self
+
 
 def request(matches: Filter | None) -> HeldRequest:
     return HeldRequest(connection=Peer(), group="g", matches=matches, deadline=0.0)

@@ -40,6 +40,7 @@ class Peer:
     def __init__(self) -> None:
         self.closed = False
         self.held = 0
+        self.lane = self
 
 
 class Bench:

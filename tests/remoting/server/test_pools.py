@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Waiting, timeout_remark
 from aerobee.remoting.wire.command import Command
 
-NOBODY: Any = None
+
+class Peer(str):
+    """A connection, known by its name."""
+
+    __slots__ = ()
+
+    @property
+    def lane(self) -> str:
+        """Of a call: the connection in front of the dot."""
+        return self.partition(".")[0]
+
+
+NOBODY: Any = Peer("nobody")
 
 
 def test_the_remarks_are_those_of_rocketmq() -> None:
@@ -63,7 +75,7 @@ def test_what_is_queued_when_the_server_stops_is_closed_and_never_begun() -> Non
 
 
 def request(peer: str, number: int, *, begun: bool = False) -> Any:
-    who: Any = peer
+    who: Any = Peer(peer)
     what: Any = number
     return Waiting(float(number), who, what, NOBODY, begun)
 
@@ -77,6 +89,14 @@ def test_who_asks_once_is_next_however_many_another_has_asked() -> None:
     first: Any = pool.next(peer)
     assert first == request("c", 0)
     assert pool.next(first.connection) == request("greedy", 2)
+
+
+def test_calls_of_one_connection_have_half_of_the_width_together() -> None:
+    pool = Pool("p", width=4, capacity=10_000, max_wait_ms=None)
+    runs = [n for n in range(10) if pool.enter(request(f"greedy.{n}", n))]
+    assert runs == [0, 1]
+    assert pool.enter(request("a", 0))
+    assert pool.next("greedy") == request("greedy.2", 2)
 
 
 def test_what_has_happened_already_is_answered_without_that_limit() -> None:
