@@ -80,7 +80,7 @@ def arrow_reader(
     _check_installed()
     if store is not None and namesrv is not None:
         raise ConfigurationError("aerobee.arrow: either namesrv or store says where to read")
-    asked = {
+    arguments = {
         **_texts("columns", columns),
         **_texts("topics" if store is not None else "subscribe", topic),
         **_times(since, until),
@@ -88,12 +88,12 @@ def arrow_reader(
     if store is not None:
         if tags is not None:
             raise ConfigurationError("aerobee.arrow: tags is for a cluster; filter the table")
-        return _reader_of_store(_with({**asked, "path": os.fspath(store)}, options))
+        return _reader_of_store(_with({**arguments, "path": os.fspath(store)}, options))
     if tags is not None:
-        asked["subExpression"] = tags
+        arguments["subExpression"] = tags
     if namesrv is not None:
-        asked["nameServer"] = namesrv
-    raw = _with(asked, options)
+        arguments["nameServer"] = namesrv
+    raw = _with(arguments, options)
     if since is not None:
         # A queue without messages that new is empty here, not an error.
         raw.setdefault("startingOffsetsByTimestampStrategy", "latest")
@@ -101,17 +101,17 @@ def arrow_reader(
 
 
 def _with(
-    asked: Mapping[str, str], options: Mapping[str, str | bool | float] | None
+    arguments: Mapping[str, str], options: Mapping[str, str | bool | float] | None
 ) -> dict[str, str]:
     """The options that the arguments stand for, and the further ones.
 
     Raises: ConfigurationError for an option that an argument gives already.
     """
-    names = {name.lower() for name in asked}
+    names = {name.lower() for name in arguments}
     for name in options or {}:
         if name.lower() in names:
             raise ConfigurationError(f"aerobee.arrow: option {name}: an argument says that already")
-    return {**asked, **{name: _text(value) for name, value in (options or {}).items()}}
+    return {**arguments, **{name: _text(value) for name, value in (options or {}).items()}}
 
 
 def _text(value: str | bool | float) -> str:
