@@ -1,11 +1,10 @@
 """The real etcd, one node or several, each a process of its own on free ports of 127.0.0.1.
 
-The program is Debian's `etcd-server`, fetched and unpacked once into `.cache/etcd` without being
-installed; AEROBEE_TEST_ETCD names another one. Where it is not to be had, the test is skipped with
-the reason; with AEROBEE_CI=1 it fails.
+The program is Debian's `etcd-server`, fetched and unpacked once, and not installed.
+AEROBEE_TEST_ETCD names another one. Where it is not to be had, the test is skipped with the reason;
+with AEROBEE_CI=1 it fails.
 """
 
-import fcntl
 import functools
 import http.client
 import json
@@ -13,20 +12,17 @@ import os
 import shutil
 import signal
 import ssl
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.kit.java import ROOT, run_tool, unavailable
+from tests.kit.debian import unpacked
+from tests.kit.java import unavailable
 from tests.kit.ports import HOST, free_port
 from tests.kit.process import Child
 from tests.kit.waiting import eventually
 
-CACHE = ROOT / ".cache" / "etcd"
-PACKAGE = "etcd-server"
-FETCH_WITHIN_S = 120
 START_WITHIN_S = 30.0
 ASK_WITHIN_S = 5.0
 SIGN_IN = "/v3/auth/authenticate"
@@ -41,35 +37,7 @@ def program() -> Path:
         return Path(given)
     if installed := shutil.which("etcd"):
         return Path(installed)
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / ".lock").open("w") as lock:
-        # Two test runs on one checkout must not unpack at the same time.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        unpacked = CACHE / "unpacked"
-        if not unpacked.exists():
-            _unpack(unpacked)
-        return unpacked / "usr" / "bin" / "etcd"
-
-
-def _unpack(unpacked: Path) -> None:
-    for tool in ("apt-get", "dpkg"):
-        if shutil.which(tool) is None:
-            unavailable(f"{tool} is not installed, so Debian's {PACKAGE} cannot be fetched")
-    half = unpacked.with_suffix(".part")
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir()
-    download = ("apt-get", "-q", "download", PACKAGE)
-    first = subprocess.run(
-        download, capture_output=True, cwd=half, timeout=FETCH_WITHIN_S, check=False
-    )
-    if first.returncode:
-        # A new machine has no list of packages, or an old one.
-        run_tool(["apt-get", "update", "-qq"], FETCH_WITHIN_S)
-        run_tool(list(download), FETCH_WITHIN_S, at=half)
-    (package,) = half.glob("*.deb")
-    run_tool(["dpkg", "-x", str(package), str(half)], FETCH_WITHIN_S)
-    package.unlink()
-    half.rename(unpacked)
+    return unpacked("etcd-server") / "usr" / "bin" / "etcd"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,9 +8,10 @@
 
 The image lies on an XFS whose files can be cloned in one step (reflink), so a cut stops nobody and
 takes no more than a few milliseconds. What is on its way from the page cache of the inner file
-system is not in the clone: that is what a power cut takes away. Needs root, loop mounts, mkfs.xfs
-and mkfs.ext4; skips the test, saying what is missing, where it has them not. What no loop device
-shows is a drive that lies about its own cache.
+system is not in the clone: that is what a power cut takes away. Needs root, loop mounts and
+mkfs.ext4; skips the test, saying what is missing, where it has them not. Where mkfs.xfs is not
+installed, that of Debian's package is fetched. What no loop device shows is a drive that lies about
+its own cache.
 """
 
 import fcntl
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.debian import environment, unpacked
 from tests.kit.mounts import mount, unmount
 
 FICLONE = 0x40049409
@@ -75,14 +77,14 @@ def powered(at: Path) -> Iterator[Power]:
     """The inner file system in the outer one, below `at`; gone at the end, with all images."""
     if os.geteuid() != 0:
         pytest.skip("power cuts: mounting needs root")
-    for command in ("mkfs.xfs", "mkfs.ext4"):
-        if shutil.which(command) is None:
-            pytest.skip(f"power cuts: there is no {command} here (xfsprogs, e2fsprogs)")
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("power cuts: there is no mkfs.ext4 here (e2fsprogs)")
+    make_xfs, found_by = xfs_maker()
     outer, root = at / "outer", at / "inner"
     for directory in (outer, root):
         directory.mkdir(parents=True)
     device, image = at / "outer.img", outer / "disk.img"
-    _make(device, OUTER_BYTES, "mkfs.xfs", "-q", "-m", "reflink=1")
+    _make(device, OUTER_BYTES, make_xfs, "-q", "-m", "reflink=1", env=found_by)
     mount("-o", "loop", str(device), str(outer))
     try:
         _make(image, INNER_BYTES, "mkfs.ext4", "-q", "-m", "0")
@@ -96,7 +98,15 @@ def powered(at: Path) -> Iterator[Power]:
         device.unlink()
 
 
-def _make(image: Path, size_bytes: int, *command: str) -> None:
+def xfs_maker() -> tuple[str, dict[str, str]]:
+    """`mkfs.xfs`, installed or fetched, and the variables to run it with."""
+    if installed := shutil.which("mkfs.xfs"):
+        return installed, dict(os.environ)
+    root = unpacked("xfsprogs", "libinih1", "liburcu8")
+    return str(next(root.rglob("mkfs.xfs"))), environment(root)
+
+
+def _make(image: Path, size_bytes: int, *command: str, env: dict[str, str] | None = None) -> None:
     with image.open("wb") as file:
         file.truncate(size_bytes)
-    subprocess.run([*command, str(image)], check=True, capture_output=True)
+    subprocess.run([*command, str(image)], check=True, capture_output=True, env=env)

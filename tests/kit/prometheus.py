@@ -6,73 +6,30 @@ checkout: nothing is installed.
 
 from __future__ import annotations
 
-import fcntl
-import functools
 import json
 import shutil
 import subprocess
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.kit.java import unavailable
+from tests.kit.debian import unpacked
 from tests.kit.ports import free_port
 from tests.kit.process import Child
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-CACHE = Path(__file__).parents[2] / ".cache" / "debian"
-PACKAGE = "prometheus"
-FETCH_WITHIN_S = 180.0
 RUN_WITHIN_S = 60.0
 ANSWER_WITHIN_S = 10.0
 
 
-@functools.cache
 def program(name: str) -> str:
     """The path of `prometheus` or `promtool`; the test is skipped where neither way leads to it."""
-    if found := shutil.which(name):
-        return found
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        unavailable(f"{name} is not installed, and there is no apt-get to fetch it with")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        path = CACHE / PACKAGE / "usr" / "bin" / name
-        if not path.exists():
-            _fetch()
-    return str(path)
-
-
-def _fetch() -> None:
-    """Unpack the package; it gets its name in the cache only when it is complete."""
-    apt = CACHE / "apt"
-    for folder in ("lists/partial", "cache/archives/partial"):
-        (apt / folder).mkdir(parents=True, exist_ok=True)
-    places = {"Dir::State::Lists": apt / "lists", "Dir::Cache": apt / "cache"}
-    options = [word for key, path in places.items() for word in ("-o", f"{key}={path}")]
-    half = CACHE / f"{PACKAGE}.part"
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir()
-    try:
-        _run(["apt-get", "-qq", *options, "update"], apt)
-        _run(["apt-get", "-qq", *options, "download", PACKAGE], apt)
-        _run(["dpkg-deb", "-x", str(next(apt.glob(f"{PACKAGE}_*.deb"))), str(half)], apt)
-    except (subprocess.SubprocessError, OSError) as error:
-        detail = getattr(error, "stderr", "") or error
-        unavailable(f"Debian's package {PACKAGE} cannot be fetched: {detail}")
-    half.rename(CACHE / PACKAGE)
-    shutil.rmtree(apt, ignore_errors=True)
-
-
-def _run(command: list[str], at: Path) -> None:
-    subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=FETCH_WITHIN_S, cwd=at
-    )
+    return shutil.which(name) or str(unpacked("prometheus") / "usr" / "bin" / name)
 
 
 def promtool(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
