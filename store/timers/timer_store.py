@@ -367,12 +367,16 @@ class TimerStore:
             self.queue_offset = queue.start
             return
         flushed, there = check.flushed_position, self.log.end
-        check = check._replace(flushed_position=self._end_of_units(check, queue_offset_of))
+        flushed_end = max(self.log.begin, min(flushed, there))
+        flushed_end -= flushed_end % self.log.queue.file_size % TIMER_UNIT.size
+        end = self._end_of_units(flushed_end, check.queue_offset, queue_offset_of)
+        check = check._replace(flushed_position=end)
         begin_ms = check.last_read_time_ms
         self._keep_precision(self._precision_of_slots(begin_ms))
         believable = self.wheel.load(begin_ms, self.log.may_be_unit, self.log.unit)
         believable = believable and self._set_back(check)
-        self.log.cut(check.flushed_position)
+        self.log.cut(end)
+        believable = believable and self._has_units(flushed_end, begin_ms)
         lost = there < flushed or (flushed > 0 and self.log.last_unit() is None)
         if lost:
             self._cut_behind_units()
@@ -405,18 +409,30 @@ class TimerStore:
             end = position + TIMER_UNIT.size
         self.log.cut(end)
 
-    def _end_of_units(self, check: TimerCheck, queue_offset_of: Callable[[int], int]) -> int:
+    def _end_of_units(
+        self, flushed_end: int, queue_offset: int, queue_offset_of: Callable[[int], int]
+    ) -> int:
         """The end of the units that the check file covers, even if it says less.
 
         The units of all messages before its queue offset are among them: a cut would lose them.
         """
-        end = max(self.log.begin, min(check.flushed_position, self.log.end))
-        end -= end % self.log.queue.file_size % TIMER_UNIT.size
-        for position, unit in self.log.units(end):
-            if not 0 <= queue_offset_of(unit.physical_offset) < check.queue_offset:
+        end = flushed_end
+        for position, unit in self.log.units(flushed_end):
+            if not 0 <= queue_offset_of(unit.physical_offset) < queue_offset:
                 break
             end = position + TIMER_UNIT.size
         return end
+
+    def _has_units(self, flushed_end: int, begin_ms: int) -> bool:
+        """Whether the wheel has the units behind the place that the check file tells.
+
+        A Java broker that ends writes how far it has read, and no wheel since its last flush.
+        """
+        for position, unit in self.log.units(flushed_end):
+            slot = self.wheel.slot(unit.due_ms)
+            if unit.due_ms >= begin_ms and (slot is None or slot.last < position):
+                return False
+        return True
 
     def _set_back(self, check: TimerCheck) -> bool:
         """Set slots that were saved after the check file back to its state.

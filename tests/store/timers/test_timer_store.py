@@ -422,6 +422,28 @@ def test_a_check_file_that_knows_too_few_units_loses_no_timer(
     assert again.queue_offset == 60
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("before", [0, 1, 25])
+def test_a_wheel_that_is_older_than_what_was_read_loses_no_timer(
+    tmp_path: Path, before: int, clean: bool
+) -> None:
+    """A Java broker leaves it so when it ends before its next flush."""
+    timers = open_timers(tmp_path)
+    expected = spread(timers, range(before))
+    save(timers)
+    wheel = tmp_path / "timerwheel"
+    older, flushed = wheel.read_bytes() if before else bytes(timers.wheel.size), timers.log.end
+    for after_s, numbers in spread(timers, range(before, 60)).items():
+        expected[after_s] = expected.get(after_s, []) + numbers
+    save(timers)
+    timers.close()
+    wheel.write_bytes(older)
+    rewrite_check(tmp_path, flushed_position=flushed)
+    again = open_timers(tmp_path, clean=clean)
+    assert {after_s: due(again, after_s) for after_s in expected} == expected
+    assert (again.queue_offset, again.waiting) == (60, 60)
+
+
 @pytest.mark.parametrize("offset", [71, 1 << 40])
 def test_a_check_file_that_is_ahead_of_the_queue_is_not_believed(
     tmp_path: Path, offset: int
