@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = "5.4.0"
-DEFAULTS = DEFAULT_SIZES | {"waitTimeMillsInSendQueue": None, "timerWheelEnable": None}
+DEFAULTS = DEFAULT_SIZES | {
+    "waitTimeMillsInSendQueue": None,
+    "timerWheelEnable": None,
+    "timerFlushIntervalMs": None,
+}
 JVM = (
     "-server",
     "-Xms2g",

@@ -66,7 +66,8 @@ def test_timers_are_delivered_once_by_the_slave_that_became_the_master(tmp_path:
         with RawConnection(master.address) as connection:
             assert connection.call(CREATE_TOPIC, topic_fields(TOPIC, 1)).code == 0
         theirs["namesrvAddr"] = master.namesrv_address
-        with JavaBroker(toolkit=java, data=tmp_path / "slave", home=home, settings=theirs) as slave:
+        often = theirs | {"timerFlushIntervalMs": 1_000}
+        with JavaBroker(toolkit=java, data=tmp_path / "slave", home=home, settings=often) as slave:
             send_timer(master, 1)
             eventually(lambda: queue_end(master.address) == 1, within_s=20, what="a delivery")
             sent = 1

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.kit.java import Toolkit
-from tests.kit.java_server import NAMESRV_HEAP_MIB, START_WITHIN_S
+from tests.kit.java_server import NAMESRV_HEAP_MIB, PLAIN, START_WITHIN_S
 from tests.kit.ports import HOST, free_port
 from tests.kit.process import Child
 from tests.kit.raw_client import Closed, RawConnection
@@ -64,8 +64,8 @@ class JavaControllers:
         }
         conf = home / "controller.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-        option = f"-Drocketmq.home.dir={home}"
-        command = self._toolkit.command(CONTROLLER, option, heap_mib=NAMESRV_HEAP_MIB, home=home)
+        own = (f"-Drocketmq.home.dir={home}", PLAIN)
+        command = self._toolkit.command(CONTROLLER, *own, heap_mib=NAMESRV_HEAP_MIB, home=home)
         child = Child([*command, "-c", str(conf)], log=home / "controller.log")
         self._children[address] = child
         child.read_until("boot success", within_s=START_WITHIN_S)
