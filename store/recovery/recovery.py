@@ -39,8 +39,9 @@ from aerobee.store.recovery.damage import (
 )
 from aerobee.store.recovery.recovery_start import (
     FirstRecord,
+    StartKind,
     abnormal_start,
-    known_of,
+    kind_of,
     led_behind,
     normal_start,
     short_of,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.queues.consume_queues import ConsumeQueues
     from aerobee.store.recovery.last_stop import LastStop, QueueEnds
-    from aerobee.store.recovery.recovery_start import LastRun
 
 log = structlog.get_logger(__name__)
 
@@ -95,13 +95,14 @@ def recover(
     safe.
     """
     began = clock.monotonic()
-    run = _Recovery(commit_log, queues, checkpoint, clean, levels or DelayLevels(), crc, known)
+    kind = StartKind.STOPPED if clean else StartKind.UNKNOWN
+    run = _Recovery(commit_log, queues, checkpoint, kind, levels or DelayLevels(), crc, known)
     run.last_stop = last_stop if clean else None
     if removed is not None:
         run.removed = removed
     if point is not None and not clean:
-        run.safe = point.log_end
-        run.known_point = known_of(commit_log, point)
+        run.safe, run.point = point.log_end, point
+        run.kind = kind_of(commit_log, point)
     run.progress = progress or RecoveryProgress()
     if commit_log.queue.files:
         if not clean:
@@ -152,7 +153,7 @@ class _Recovery:
         commit_log: CommitLog,
         queues: ConsumeQueues,
         checkpoint: Checkpoint,
-        clean: bool,
+        kind: StartKind,
         levels: DelayLevels,
         crc: bool,
         known: Callable[[str], bool] | None,
@@ -160,7 +161,7 @@ class _Recovery:
         self.log = commit_log
         self.queues = queues
         self.checkpoint = checkpoint
-        self.clean = clean
+        self.kind = kind
         self.levels = levels
         self.crc = crc
         self.known = known
@@ -171,8 +172,7 @@ class _Recovery:
         self.last_stop: LastStop | None = None
         self.safe = 0
         """Every byte of the log before this one was on disk, by the last run's record."""
-        self.known_point: LastRun | None = None
-        self.killed = False
+        self.point: RecoveryPoint | None = None
         self.queues_end = 0
         """Every message before this byte of the log has its unit on disk."""
         self.progress = RecoveryProgress()
@@ -195,35 +195,38 @@ class _Recovery:
         queues = self.queues
         self.progress.step = "queues"
         self.progress.end_offset = self.log.max_offset
-        if self.known_point is not None and self._start_at_point(self.known_point):
-            return
-        self.known_point = None
-        queues.recover(scan=not self.clean)
+        stopped = self.kind is StartKind.STOPPED
+        if self.kind.has_point:
+            if self._start_at_point():
+                return
+            self.kind = StartKind.UNKNOWN
+        queues.recover(scan=not stopped)
         self.lost = {key for key, queue in queues.table.items() if queue.damaged}
         reach = queues.max_physical_offset()
         if reach < 0:
             self.start = self.log.min_offset
-        elif not self.clean:
+        elif not stopped:
             self.start = abnormal_start(self._first_records(), self.checkpoint.min_timestamp)
             # Any page that the checkpoint does not cover may be missing: built again.
             queues.truncate(self.start)
         else:
             self.start = self._start_after_stop(reach)
 
-    def _start_at_point(self, known: LastRun) -> bool:
+    def _start_at_point(self) -> bool:
         """Begin where the queues are known to be whole; False when they are not."""
-        point, queues = known.point, self.queues
+        point, queues, killed = self.point, self.queues, self.kind is StartKind.KILLED
+        assert point is not None, self.kind
         synced = max(point.queues_end, self.log.min_offset)
-        self.start = point.log_end if known.killed else synced
-        queues.recover_from(synced, self.start, self.log.min_offset, killed=known.killed)
-        units, expected = queues.units, point.units if known.killed else point.queues_units
+        self.start = point.log_end if killed else synced
+        queues.recover_from(synced, self.start, self.log.min_offset, killed=killed)
+        units, expected = queues.units, point.units if killed else point.queues_units
         if units != expected or any(queue.damaged for queue in queues.table.values()):
             at = point.log_end
             log.warning(
                 "store.recovery_point_wrong", physical_offset=at, units=units, expected=expected
             )
             return False
-        self.queues_end, self.killed = synced, known.killed
+        self.queues_end = synced
         self.last = point.last if point.last < self.start else -1
         self.unsafe_from = point.log_end
         return True
@@ -297,10 +300,11 @@ class _Recovery:
             refuse_damage(self.log, self.end, more)
         if self.led_to >= self.end:
             refuse_short(self.log, self.end, led_behind(self.queues, self.end))
-        if self.killed:
+        if self.kind is StartKind.KILLED:
             refuse_hole(self.log, self.end, self.last_store_timestamp)
         else:
-            before = None if self.clean else self.checkpoint.physic_msg_timestamp
+            stopped = self.kind is StartKind.STOPPED
+            before = None if stopped else self.checkpoint.physic_msg_timestamp
             refuse_loss(self.log, LogEnd(self.end, self.last_store_timestamp, before), self.crc)
 
     def _pass(self) -> int:
@@ -315,9 +319,11 @@ class _Recovery:
         if last is None:
             return at
         self.last_store_timestamp = last.store_timestamp
-        if self.known_point is not None and at > self.unsafe_from:
-            offsets = self.known_point.point.last, self.last, self.unsafe_from
-            at, self.last = sound_end(self.log, *offsets, at, killed=self.killed)
+        if self.kind.has_point and at > self.unsafe_from:
+            assert self.point is not None, self.kind
+            offsets = self.point.last, self.last, self.unsafe_from
+            killed = self.kind is StartKind.KILLED
+            at, self.last = sound_end(self.log, *offsets, at, killed=killed)
             last = self.log.header_at(self.last)
             self.last_store_timestamp = 0 if last is None else last.store_timestamp
         return at
@@ -346,8 +352,9 @@ class _Recovery:
                 header = self.log.parse_at(file, at, crc=self.crc)
             if isinstance(header, NoRecord):
                 kept = None
-                if header.kind == CRC and self.known_point is not None:
-                    kept = altered(self.log, file, at, safe=self.safe, killed=self.killed)
+                if header.kind == CRC and self.kind.has_point:
+                    killed = self.kind is StartKind.KILLED
+                    kept = altered(self.log, file, at, safe=self.safe, killed=killed)
                 if kept is None:
                     return at, header.kind == BLANK
                 header = kept
@@ -395,7 +402,7 @@ class _Recovery:
             status = queue.append(*unit)
         # With a gap the queue may be wrong, which shows when it has been rebuilt.
         wrong = status is UnitStatus.REPEATED or (status is UnitStatus.GAP and key in self.built)
-        if wrong and self.known_point is not None:
+        if wrong and self.kind.has_point:
             refuse_number(self.log, position, queue, queue_offset)
         if status is UnitStatus.GAP:
             self.lost.add(key)
@@ -436,7 +443,7 @@ class _Recovery:
     def cut(self) -> None:
         """End queues and log at the end of the walk; zero what is behind."""
         reason = reason_at(self.log, self.end)
-        self.queues.write_in_front_of(self.end, again=self.known_point is None)
+        self.queues.write_in_front_of(self.end, again=not self.kind.has_point)
         self.queues.truncate(self.end)
         self.cut_bytes = self.log.truncate(self.end)
         self.log.last_store_timestamp = self.last_store_timestamp
@@ -451,15 +458,16 @@ class _Recovery:
     def make_durable(self) -> None:
         """Sync, after a crash: nobody may read what a power cut could still lose."""
         self.progress.step = "sync"
-        if not self.clean and 0 <= self.unsafe_from < self.end:
+        crashed = self.kind is not StartKind.STOPPED
+        if crashed and 0 <= self.unsafe_from < self.end:
             for file in self.log.queue.files:
                 begin = max(self.unsafe_from - file.start, 0)
                 if begin < file.wrote:
                     file.rewrite(begin, file.wrote)
-        if self.known_point is None or self.queues.unsafe_count <= QUEUES_SYNCED:
-            if not self.clean:
+        if not self.kind.has_point or self.queues.unsafe_count <= QUEUES_SYNCED:
+            if crashed:
                 self.queues.write_all(sync=True)
             self.queues_end = self.end
-        if self.known_point is None:
+        if not self.kind.has_point:
             self.queues.correct_min_offsets(self.log.min_offset)
         self.log.take_over()

@@ -5,6 +5,7 @@ Source: store format §5.3, §5.4.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -75,26 +76,34 @@ def led_behind(queues: ConsumeQueues, end_offset: int) -> list[int]:
     ]
 
 
-class LastRun(NamedTuple):
-    """The record of the last run, and whether only that run was killed."""
+class StartKind(Enum):
+    """The kinds of start: what is known of the run before."""
 
-    point: RecoveryPoint
-    killed: bool
-    """The system kept running: everything written is in the page cache, synced or not."""
+    STOPPED = "it stopped cleanly"
+    KILLED = "only it was killed: all that it wrote is in the page cache, synced or not"
+    POWER_CUT = "its recovery point counts, and the page cache is another one"
+    UNKNOWN = "it crashed, and nothing but the checkpoint tells what was on disk"
+
+    @property
+    def has_point(self) -> bool:
+        """Whether the recovery point counts."""
+        return self in (StartKind.KILLED, StartKind.POWER_CUT)
 
 
-def known_of(commit_log: CommitLog, point: RecoveryPoint) -> LastRun | None:
-    """The meaning of a recovery point for this log; None when it is of another. Raises: OSError."""
+def kind_of(commit_log: CommitLog, point: RecoveryPoint) -> StartKind:
+    """The kind of a start after a crash, with this recovery point, which may be of another log.
+    Raises: OSError.
+    """
     if not commit_log.min_offset <= point.log_end <= commit_log.max_offset:
-        return None
+        return StartKind.UNKNOWN
     # Asked first: reading the last record brings its page into memory.
     killed = bool(point.boot) and _in_memory(commit_log, point.log_end)
     if point.last >= 0:
         if commit_log.header_at(point.last) is None:
-            return None
+            return StartKind.UNKNOWN
         if commit_log.head_crc(point.last) != point.last_crc:
-            return None
-    return LastRun(point, killed)
+            return StartKind.UNKNOWN
+    return StartKind.KILLED if killed else StartKind.POWER_CUT
 
 
 def _in_memory(commit_log: CommitLog, physical_offset: int) -> bool:

@@ -19,8 +19,9 @@ from aerobee.store.message_store import MessageStore
 from aerobee.store.recovery.abort_file import AbortFile
 from aerobee.store.recovery.recovery_start import (
     FirstRecord,
+    StartKind,
     abnormal_start,
-    known_of,
+    kind_of,
     normal_start,
 )
 from aerobee.store.results import Recovery
@@ -898,4 +899,4 @@ async def test_a_file_system_that_was_mounted_anew_says_nothing_of_a_kill(tmp_pa
     config = small_config(tmp_path, mapped_file_size_commit_log_bytes=1 << 20)
     log = MessageStore(config, disk=Disk(), clock=ManualClock()).commit_log
     log.load()
-    assert known_of(log, point) == (point, False)
+    assert kind_of(log, point) is StartKind.POWER_CUT
