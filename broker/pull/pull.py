@@ -8,6 +8,7 @@ parked. Source: semantics §1 (PullMessageProcessor).
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -189,8 +190,17 @@ class Pull:
     async def _read_from_disk(
         self, header: PullMessage | LitePullMessage, matches: Filter | None
     ) -> Answer:
-        result = await self._store.complete(lambda: self._read(header, matches))
-        return self._answer(header, _code(result, header.queue_offset), result)
+        """Of messages behind one that the disk cannot read, none is given; those in front of it
+        are. Raises: OSError where it is the first.
+        """
+        while True:
+            try:
+                result = await self._store.complete(lambda: self._read(header, matches))
+                return self._answer(header, _code(result, header.queue_offset), result)
+            except OSError as error:
+                if error.errno != errno.EIO or header.max_msg_nums <= 1:
+                    raise
+            header.max_msg_nums //= 2
 
     def _answer(
         self, header: PullMessage | LitePullMessage, code: int, result: GetResult

@@ -42,5 +42,7 @@ class WornDisk(QuickDisk):
         result = super()._call(function, *args, **kwargs)
         read = result if function is os.pread else args[1][0] if function is os.preadv else b""  # type: ignore[index]  # as those were called
         if self.bad and self.bad in bytes(read):  # type: ignore[arg-type]  # as those answer
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            # It is never in memory.
+            number = errno.EIO if function is os.pread else errno.EAGAIN
+            raise OSError(number, os.strerror(number))
         return result

@@ -22,6 +22,7 @@ from aerobee.store.format.properties import decode
 from tests.broker.desk import Caller, Desk, body_of, open_desk, pull_header, said, send_header
 from tests.broker.pop.test_pop import no_more_files
 from tests.kit.cold_disk import ColdDisk
+from tests.kit.quick_disk import WornDisk
 from tests.kit.raw_client import records
 
 if TYPE_CHECKING:
@@ -548,3 +549,22 @@ async def test_a_held_pull_that_cannot_read_is_asked_to_come_again(
         assert answer.code == Code.PULL_RETRY_IMMEDIATELY
         assert place(answer) == (0, 0, 1)
         assert bodies(await desk.ask(pull_header())) == [b"0"]
+
+
+async def test_messages_in_front_of_one_that_the_disk_cannot_read_are_given(
+    tmp_path: Path,
+) -> None:
+    disk = WornDisk()
+    async with open_desk(tmp_path, disk) as desk:
+        desk.topic()
+        for body in (b"a", b"b", b"worn", b"c"):
+            await desk.send(body=body)
+        assert await desk.saver.save_all()
+    async with open_desk(tmp_path, disk) as desk:
+        disk.bad = b"worn"
+        answer = await desk.pull()
+        assert bodies(answer) == [b"a", b"b"]
+        assert place(answer) == (2, 0, 4)
+        with pytest.raises(OSError, match=f"commitlog/{0:020}"):
+            await desk.pull(queue_offset=2)
+        assert bodies(await desk.pull(queue_offset=3)) == [b"c"]
