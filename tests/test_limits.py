@@ -346,6 +346,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "store/queues/test_dispatch.py"
         "::test_a_step_ends_in_time_whatever_arrivals_cost_and_the_next_one_continues",
     ),
+    "QueryRoute, QueryAssignment over gRPC": (
+        "broker/grpc/test_service.py::test_what_an_answer_has_for_each_queue_is_short",
+    ),
     "any call over gRPC": (
         "broker/grpc/test_service.py::test_a_request_of_very_many_parts_is_not_even_parsed",
     ),

@@ -24,19 +24,19 @@ WRITE: Final = 2
 ANY_QUEUE: Final = -1
 MASTER_ID: Final = 0
 ADDRESSES_MAX: Final = 16
-HOST_CHARS_MAX: Final = 255
+HOSTS_CHARS_MAX: Final = 1_024
 
 
 def check_endpoints(endpoints: Any) -> None:
     """Refuse endpoints that no client has: they are in the answer for each queue. Raises:
     RpcRefused.
     """
-    addresses = endpoints.addresses
-    if len(addresses) > ADDRESSES_MAX or any(len(each.host) > HOST_CHARS_MAX for each in addresses):
+    count, length = len(endpoints.addresses), sum(len(each.host) for each in endpoints.addresses)
+    if count > ADDRESSES_MAX or length > HOSTS_CHARS_MAX:
         raise RpcRefused(
             Code.ILLEGAL_ACCESS_POINT,
-            f"endpoints of {len(addresses)} addresses: {ADDRESSES_MAX} are taken, with hosts of"
-            f" {HOST_CHARS_MAX} characters",
+            f"endpoints of {count} addresses and {length} characters: {ADDRESSES_MAX} are taken,"
+            f" with hosts of {HOSTS_CHARS_MAX} characters together",
         )
 
 

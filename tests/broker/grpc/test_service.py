@@ -379,7 +379,7 @@ def test_long_stacks_and_a_long_body_are_taken(client: GrpcClient) -> None:
     [
         {"topic": Resource(name="normal", resource_namespace="n" * 256)},
         {"endpoints": Endpoints(addresses=[Address(host="h", port=1)] * 17)},
-        {"endpoints": Endpoints(addresses=[Address(host="h" * 256, port=1)])},
+        {"endpoints": Endpoints(addresses=[Address(host="h" * 513, port=1)] * 2)},
     ],
 )
 def test_what_an_answer_has_for_each_queue_is_short(
