@@ -45,7 +45,7 @@ class Assembly:
         self._topics, self._broker_name = topics, core.config.broker.broker_name
         self._when_closed = rounds.when_closed
         self._ours = GrpcCaller(self.door, OwnChannel(rounds.reactor.shared))
-        self.fates = Fates(core, self._own)
+        self.fates = Fates(core, self._own, self.clients.by_id.__contains__)
         producing = Producing(core, topics, self.clients)
         receiving = Receiving(
             core, topics=topics, consumers=consumers, clients=self.clients, fates=self.fates
@@ -97,7 +97,7 @@ class OwnChannel:
         self.listener = "grpc"
         self.accounts: frozenset[str] = frozenset()
         self.held = self.requests = 0
-        self.paused = self.stalled = False
+        self.paused = self.stalled = self.closed = False
         self.context = OwnContext(shared)
 
     def welcome(self) -> None:

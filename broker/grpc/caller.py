@@ -89,6 +89,10 @@ class CallChannel(Hashable, Protocol):
         """The state that the connections of its selector share."""
 
     @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+
+    @property
     def paused(self) -> bool:
         """Whether the client does not read what it was sent."""
 

@@ -51,8 +51,13 @@ log = structlog.stdlib.get_logger(__name__)
 class Fates:
     """The three calls, and the renewals of messages that somebody works on."""
 
-    def __init__(self, core: Core, own: Callable[[], GrpcCaller | None]) -> None:
-        """`own` gives the caller of our own requests; None: the port has served nobody yet."""
+    def __init__(
+        self, core: Core, own: Callable[[], GrpcCaller | None], has_stream: Callable[[str], bool]
+    ) -> None:
+        """`own` gives the caller of our own requests; None: the port has served nobody yet.
+        `has_stream`: whether a client of this id has one, or had just now.
+        """
+        self._has_stream = has_stream
         self._clock = core.clock
         self._flush = core.rounds.flush
         self._own = own
@@ -230,12 +235,18 @@ class Fates:
         self.give_back(caller, kept.group, kept.topic, (kept.current,))
 
     def _renew(self, caller: GrpcCaller, kept: KeptHandle) -> None:
-        """Hide a message again, with the rights that the account of its client has now."""
+        """Hide a message again, with the rights that the account of its client has now. Of a client
+        without a stream nobody tells that it has gone: then the message is visible again.
+        """
+        if kept.holder.connection.closed and not self._has_stream(kept.holder.client_id):
+            self._drop(kept)
+            self._give_up(caller, kept)
+            return
         hidden_ms = kept.next_ms(self._clock.now_ms())
         handle = kept.current
         header = change_of(kept.group, kept.topic, handle, hidden_ms or 0)
         if hidden_ms is None or (self.may_hide and not self.may_hide(kept.holder, header)):
-            self.kept.drop(kept.holder.client, kept.group, kept.topic, kept.first.text())
+            self._drop(kept)
             return
 
         def changed(answer: Answer) -> None:
@@ -246,6 +257,9 @@ class Fates:
 
         caller.ask(header, changed, own=True)
 
+    def _drop(self, kept: KeptHandle) -> None:
+        self.kept.drop(kept.holder.client, kept.group, kept.topic, kept.first.text())
+
 
 def client_of(caller: GrpcCaller) -> Client:
     """Whose kept handles a call may mean."""
@@ -254,7 +268,7 @@ def client_of(caller: GrpcCaller) -> Client:
 
 def holder_of(caller: GrpcCaller) -> Holder:
     """The client that receives messages by a call."""
-    return Holder(*client_of(caller), caller.accounts, caller.host)
+    return Holder(*client_of(caller), caller.accounts, caller.host, caller.channel)
 
 
 def _with_outcome(then: Callable[[tuple[Code, str]], None], answer: Answer) -> None:

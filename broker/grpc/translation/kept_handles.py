@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aerobee.broker.grpc.translation.handles import check_current, read_handle
 
@@ -36,6 +36,14 @@ LOOK_STEP: Final = 256
 """Handles that are looked at in one step."""
 
 
+class Connection(Protocol):
+    """A connection."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+
+
 class Holder(NamedTuple):
     """A client as it received messages: renewals are made with the rights of its account."""
 
@@ -46,6 +54,8 @@ class Holder(NamedTuple):
     """The account that the gate has seen of it."""
     host: bytes
     """Its address as records have it."""
+    connection: Connection
+    """Where it received them: who has no stream is there for as long as its connection is."""
 
     @property
     def client(self) -> Client:

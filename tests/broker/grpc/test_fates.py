@@ -114,6 +114,20 @@ def test_a_message_is_hidden_again_for_as_long_as_its_account_may(
         assert again.system_properties.delivery_attempt == 2
 
 
+def test_who_has_no_stream_works_for_as_long_as_it_is_connected(
+    broker: TestBroker, port: int
+) -> None:
+    with client(port, "the-admin") as other:
+        with client(port, "shop") as shop:
+            send(shop)
+            assert len(receive(shop)) == 1
+            broker.advance(75)
+            assert receive(other, hidden_s=30) == []
+        broker.advance(200)
+        (again,) = receive(other, hidden_s=30)
+        assert again.system_properties.delivery_attempt == 2
+
+
 def test_a_handle_stands_for_its_message_with_its_own_client_and_account_alone(
     broker: TestBroker, port: int
 ) -> None:

@@ -20,7 +20,15 @@ from aerobee.broker.pop.pop_records import Receipt
 POPPED_MS = 1_000_000
 FIRST = Handle(Receipt(10, POPPED_MS, 60_000, 3, "0", "broker-a", 2, 12), 4_711)
 SECOND = FIRST.hidden_again(POPPED_MS + 50_000, 60_000, 3)
-SHOP = Holder("client", "shop", frozenset({"shop"}), b"")
+
+
+class Open:
+    """A connection that nobody closes."""
+
+    closed = False
+
+
+SHOP = Holder("client", "shop", frozenset({"shop"}), b"", Open())
 PLACE = (SHOP.client, "g", "t")
 
 
