@@ -108,7 +108,7 @@ class Pop:
     async def _from_disk(
         self, request: HoldableRequest[PopMessage], scope: PopScope
     ) -> Answer | None:
-        reads = await self._reader.complete(lambda: self._reader.read(scope))
+        reads = await self._reader.read_from_disk(scope)
         return self._found(request, scope, reads, last=True)
 
     def peek(self, header: PeekMessage, command: Command, connection: Caller) -> Outcome:

@@ -481,6 +481,22 @@ async def test_a_message_that_the_disk_cannot_read_holds_up_no_other(
 
 
 @pytest.mark.trio
+async def test_messages_in_front_of_one_that_the_disk_cannot_read_are_popped(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = WornDisk()
+    async with open_pops(tmp_path, mock_clock, disk=disk) as pops:
+        await pops.send(b"a", b"b", b"worn", b"c")
+        await pops.stop()
+        wall = pops.desk.clock
+    async with open_pops(tmp_path, mock_clock, disk=disk, wall=wall) as pops:
+        disk.bad = b"worn"
+        assert await pops.bodies() == [b"a", b"b"]
+        disk.bad = b""
+        assert await pops.bodies() == [b"c", b"worn"]
+
+
+@pytest.mark.trio
 async def test_what_is_no_check_point_is_passed_over(tmp_path: Path, mock_clock: MockClock) -> None:
     async with open_pops(tmp_path, mock_clock) as pops:
         host = bytes([127, 0, 0, 1, 0, 0, 42, 159])
