@@ -194,28 +194,51 @@ def least_width(name: str, rows: Sequence[Mapping[str, Any]]) -> int:
     return min(WHOLE, max(cell_len(word) for text in texts for word in text.split()))
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], *, one_line: bool = False) -> Table:
+def table_of(rows: Sequence[Mapping[str, Any]], *, width: int | None = None) -> Table:
     """Draw a table of rows with the same fields.
 
-    Long texts take several lines, or with `one_line` are cut.
+    Long texts take several lines. With a `width` they are cut, so that each row is a line and the
+    numbers are whole.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     names = list(rows[0])
+    numbers = {name for name in names if is_number(rows[0][name])}
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    most = None if width is None else text_width(rows, numbers, width)
     for name in names:
-        number = isinstance(rows[0][name], (int, float)) and not isinstance(rows[0][name], bool)
         table.add_column(
             title(name),
-            justify="right" if number else "left",
-            overflow="ellipsis" if one_line else "fold",
-            no_wrap=one_line or not has_lines(name, rows),
+            justify="right" if name in numbers else "left",
+            overflow="fold" if width is None else "ellipsis",
+            no_wrap=width is not None or not has_lines(name, rows),
+            max_width=None if name in numbers else most,
         )
     for row in rows:
         table.add_row(*(Text(shown(row[name])) for name in names))
     return table
+
+
+def is_number(value: Any) -> bool:
+    """Whether a column with this value is one of numbers."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def text_width(rows: Sequence[Mapping[str, Any]], numbers: set[str], width: int) -> int | None:
+    """The most cells of a text where all columns share a width; None if all texts fit."""
+    from rich.cells import cell_len
+
+    needs = {
+        name: max(cell_len(text) for text in (title(name), *(shown(row[name]) for row in rows)))
+        for name in rows[0]
+    }
+    left = width - GAP * len(needs) - sum(needs[name] for name in numbers)
+    texts = sorted(need for name, need in needs.items() if name not in numbers)
+    while texts and texts[0] <= left // len(texts):
+        left -= texts.pop(0)
+    return max(1, left // len(texts)) if texts else None
 
 
 def write_json(value: Any) -> None:

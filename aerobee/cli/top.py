@@ -223,7 +223,7 @@ def drawn(brokers: list[Row], rows: list[Row], view: View, size: ConsoleDimensio
     room = max(ROWS_MIN, size.height - len(brokers) - FRAME_LINES)
     wanted = view.arranged(rows)
     tables = [
-        table_of(view.fitting(shown, size.width), one_line=True)
+        table_of(view.fitting(shown, size.width), width=size.width)
         for shown in (brokers, wanted[:room])
         if shown
     ]

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import click
 import pytest
+from rich.console import Console
 
 from aerobee.cli import border, output, store
 from aerobee.cli.output import Output, escaped, escaped_bytes, shown
@@ -99,6 +100,18 @@ MEMBER = {
     "role": "slave",
     "problem": "the master has no connection from it",
 }
+
+
+@pytest.mark.parametrize("width", [30, 40, 60])
+def test_where_a_row_is_one_line_a_long_text_is_cut_and_no_number(width: int) -> None:
+    """A lag of 3023 was shown as 3…, beside the name of a group that took all of the line."""
+    rows = [{"group": "g" * 120, "lag": 3023, "per_s": 0.5}, {"group": "h", "lag": 1, "per_s": 2.0}]
+    screen = io.StringIO()
+    Console(file=screen, width=width).print(output.table_of(rows, width=width))
+    lines = [line for line in screen.getvalue().splitlines() if line.strip()]
+    assert len(lines) == 2 + len(rows)
+    assert all(len(line) <= width for line in lines)
+    assert re.search(r"g…  3023   0\.50", lines[2])
 
 
 @pytest.mark.parametrize(
