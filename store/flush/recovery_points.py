@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from aerobee.store.flush.extents import ExtentSaves
-from aerobee.store.flush.recovery_point import RecoveryPoint, RecoveryPointFile
+from aerobee.store.flush.recovery_point import RecoveryPointFile
 from aerobee.store.format.names import QUEUE_EXTENTS, RECOVERY_POINT
+from aerobee.store.format.recovery_point import RecoveryPoint
 
 if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk

@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
     from aerobee.store.clock import Clock
     from aerobee.store.files.mapped_file import MappedFile
-    from aerobee.store.flush.recovery_point import RecoveryPoint
     from aerobee.store.format.checkpoint import Checkpoint
     from aerobee.store.format.record import RecordHeader
+    from aerobee.store.format.recovery_point import RecoveryPoint
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.queues.consume_queues import ConsumeQueues

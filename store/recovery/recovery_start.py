@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aerobee.store.flush.recovery_point import RecoveryPoint
+    from aerobee.store.format.recovery_point import RecoveryPoint
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.queues.consume_queues import ConsumeQueues
     from aerobee.store.recovery.last_stop import LastStop, QueueEnds

@@ -8,6 +8,7 @@ are no damage.
 from __future__ import annotations
 
 import contextlib
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,6 +74,7 @@ class Directory:
         self.clean = not live and not disk.exists(root / ABORT)
         self.checkpoint = CheckpointFile(disk, root / CHECKPOINT).load()
         self._findings = findings
+        self._point = RecoveryPointFile(disk, root / RECOVERY_POINT).load()
         self.safe_end = 0 if self.clean else self._safe_end(owner)
         """After a crash: all of the log before this byte was on disk, by the last run's record."""
         self.ours = bool(owner)
@@ -82,9 +84,25 @@ class Directory:
         self.queues = dict(self._list_queues())
 
     def _safe_end(self, owner: str) -> int:
-        point = RecoveryPointFile(self.disk, self.root / RECOVERY_POINT).load()
+        point = self._point
         valid = point is not None and owner == point.owner
         return point.log_end if point and valid and self.disk.exists(self.root / CHECKPOINT) else 0
+
+    @cached_property
+    def whole_until(self) -> int:
+        """No queue is lost that had units of messages before this byte of the log; 0 if nothing
+        says so.
+
+        The last recovery point has the sum of the ends of all queues there, and nothing adds to it
+        later: whatever is lost makes the sum here smaller.
+        """
+        point, units = self._point, 0
+        if point is None or self.clean:
+            return 0
+        for queue in self.queues.values():
+            with self.reader(queue) as reader:
+                units += reader.first_at(point.queues_end, queue.first, queue.end)
+        return point.queues_end if units == point.queues_units else 0
 
     # ── Segments ──
 

@@ -82,6 +82,7 @@ class QueueCheck:
         "broken",
         "expected",
         "first",
+        "last",
         "lost",
         "next",
         "pending",
@@ -102,6 +103,8 @@ class QueueCheck:
         """Records of this queue whose queue offset is not the next one."""
         self.broken = ""
         """The text about the first of those records."""
+        self.last = -1
+        """Where the last record lies whose unit has been compared; -1 without one."""
         self._restart(-1)
 
     def _restart(self, queue_offset: int) -> None:
@@ -139,6 +142,7 @@ class QueueCheck:
         """Compare the expected units so far with the files. Raises: OSError."""
         count = len(self.expected) // UNIT_SIZE
         if count:
+            self.last = UNIT.read(self.expected, (count - 1) * UNIT_SIZE).physical_offset
             with self._opened(self.queue) as reader:
                 there = reader.read(self.base, count)
             if there != self.expected:

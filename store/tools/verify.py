@@ -281,7 +281,8 @@ class _Run:
             if topic.startswith(LIGHT_MESSAGE_QUEUES):
                 verification.noted("skipped", name, "is a light queue: not compared with the log")
                 continue
-            if not check.queue.starts and self._is_deleted(topic, queue_id):
+            check.compare()
+            if not check.queue.starts and self._is_deleted(topic, queue_id, check.last):
                 verification.noted("deleted", name, "messages of a topic that was deleted")
                 continue
             check.finish(self.passage.end)
@@ -294,10 +295,11 @@ class _Run:
                 "pending", "consumequeue", f"{pending} units are still to be written"
             )
 
-    def _is_deleted(self, topic: str, queue_id: int) -> bool:
+    def _is_deleted(self, topic: str, queue_id: int, last: int) -> bool:
         """Whether the messages of a queue without files are from before a deletion of its topic.
 
-        The topic may have been made again: then the last stop has named no message of the queue.
+        The topic may have been made again: then the last stop has named no message of the queue, or
+        no queue is lost that had the message at `last`.
         """
         if self.topics is None:
             return False
@@ -305,7 +307,7 @@ class _Run:
             return True
         stop = self.stop
         if stop is None or stop.log_end != self.passage.end:
-            return False
+            return 0 <= last < self.directory.whole_until
         return queue_id not in stop.queues.get(topic, {})
 
     def _report(self, name: str, check: QueueCheck) -> None:

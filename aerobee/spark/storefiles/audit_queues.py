@@ -8,6 +8,7 @@ Source: spark §9, store format §1.3.
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,9 +25,10 @@ from aerobee.spark.storefiles.queue_files import (
 )
 from aerobee.store.format.checkpoint import CHECKPOINT
 from aerobee.store.format.faults import CQ_MISMATCH, CQ_MISSING, END
-from aerobee.store.format.names import ABORT, CONFIG
+from aerobee.store.format.names import ABORT, CONFIG, RECOVERY_POINT
 from aerobee.store.format.names import CHECKPOINT as CHECKPOINT_FILE
 from aerobee.store.format.queue_faults import number_fault, unit_detail, unit_fault
+from aerobee.store.format.recovery_point import newest_point
 from aerobee.store.format.unit import BLANK_SIZE, UNIT_SIZE, Unit
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from aerobee.spark.storefiles.files import LogFiles
     from aerobee.store.format.queue_reader import Queue
     from aerobee.store.format.record_arrays import Ints
+    from aerobee.store.format.recovery_point import RecoveryPoint
 
 NEVER = 1 << 62
 EXPLAINED_MAX = 100_000
@@ -90,6 +93,7 @@ class QueueAudit:
         self._there = has_queues(root)
         self._topics = _topics_of(root)
         self._pending_after = _safe_until(root)
+        self._point = _point_of(root)
         self._extended = (Path(root) / "consumequeue_ext").is_dir()
         self.regions: list[tuple[int, int]] = []
         """Ranges of the log without a readable record."""
@@ -176,7 +180,9 @@ class QueueAudit:
         wanted = Unit(int(run.places[at]), int(run.sizes[at]), int(run.codes[at]))
         kind = unit_fault(state.key[0], wanted, unit, stored_ms=stored, extended=self._extended)
         gone = kind == CQ_MISSING and (
-            self._of_earlier_topic(state, run, at) or self._is_deleted(state, run, at)
+            self._of_earlier_topic(state, run, at)
+            or self._is_deleted(state, run, at)
+            or (state.queue is None and wanted.physical_offset < self._whole_until)
         )
         again = kind == CQ_MISMATCH and self._is_again(
             state, int(run.offsets[at]), unit.physical_offset, wanted.physical_offset
@@ -184,6 +190,22 @@ class QueueAudit:
         if kind == END or gone or again:
             return END, ""
         return kind, unit_detail(kind, wanted, unit)
+
+    @cached_property
+    def _whole_until(self) -> int:
+        """No queue is lost that had units of messages before this byte; 0 if nothing says so.
+
+        The recovery point has the sum of the ends of all queues there, which anything lost makes
+        smaller. So a queue without files is one of a deleted topic, which may have been made anew.
+        """
+        point, units = self._point, 0
+        if point is None:
+            return 0
+        for state in self._states.values():
+            if state.queue is not None:
+                with QueueReader(state.queue) as reader:
+                    units += reader.first_at(point.queues_end, state.queue.first, state.queue.end)
+        return point.queues_end if units == point.queues_units else 0
 
     def _of_earlier_topic(self, state: QueueState, run: QueueRows, at: int) -> bool:
         """Whether the topic was created anew after this record."""
@@ -264,6 +286,14 @@ def _topics_of(root: str) -> frozenset[str] | None:
         content = decode((Path(root) / CONFIG / "topics.json").read_bytes())
         return frozenset(content["topicConfigTable"])
     except (FileNotFoundError, NotADirectoryError, BodyError, KeyError, TypeError):
+        return None
+
+
+def _point_of(root: str) -> RecoveryPoint | None:
+    """The last recovery point of a broker of ours; None without one."""
+    try:
+        return newest_point((Path(root) / RECOVERY_POINT).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

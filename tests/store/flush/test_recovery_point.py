@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store.files.disk import Disk
-from aerobee.store.flush.recovery_point import (
-    FILE_BYTES,
-    SLOTS_AT,
-    RecoveryPoint,
-    RecoveryPointFile,
-)
+from aerobee.store.flush.recovery_point import RecoveryPointFile
+from aerobee.store.format.recovery_point import FILE_BYTES, SLOTS_AT, RecoveryPoint
 from tests.kit.faulty_disk import FaultyDisk
 
 POINT = RecoveryPoint(

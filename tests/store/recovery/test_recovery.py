@@ -11,9 +11,9 @@ from aerobee.store.errors import StoreDamaged
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.mapped_file import FIRST_BYTES
 from aerobee.store.flush.checkpoint_file import CheckpointFile
-from aerobee.store.flush.recovery_point import RecoveryPoint
 from aerobee.store.format.names import LAST_STOP, RECOVERY_POINT, segment_name
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, encode
+from aerobee.store.format.recovery_point import RecoveryPoint
 from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE
 from aerobee.store.message_store import MessageStore
 from aerobee.store.recovery.abort_file import AbortFile

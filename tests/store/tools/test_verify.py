@@ -13,7 +13,7 @@ from aerobee.store.format.record import read
 from aerobee.store.format.timer import TimerCheck
 from aerobee.store.timers.timer_check import TimerCheckFile
 from aerobee.store.tools.verify import verify
-from tests.kit.store_model import LOG_BYTES, log_records
+from tests.kit.store_model import LOG_BYTES, flush_everything, log_records
 from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
 
 
@@ -155,3 +155,28 @@ def test_an_empty_topic_that_was_deleted_and_made_again_is_no_damage(tmp_path: P
     assert verify(store.root).sound
     (store.root / LAST_STOP).unlink()
     assert verify(store.root).counts[CQ_MISSING]
+
+
+def test_what_a_broker_that_runs_has_deleted_is_no_damage_but_a_lost_queue_is(
+    tmp_path: Path,
+) -> None:
+    """The topic was made again: its last record of the queues tells both from one another."""
+    store = filled(tmp_path / "store")
+
+    async def delete() -> None:
+        flush_everything(store, Disk())
+        await store.space.queues.destroy_topics(frozenset({"T1"}))
+        flush_everything(store, Disk())
+
+    trio.run(delete)
+    (store.root / "config").mkdir(exist_ok=True)
+    made = {"topicConfigTable": {"T1": {"topicName": "T1"}, "T0": {"topicName": "T0"}}}
+    (store.root / "config" / "topics.json").write_text(json.dumps(made))
+    shutil.copytree(store.root, tmp_path / "killed")
+    found = verify(store.root)
+    assert found.live
+    assert found.sound, found
+    assert trio.run(store.close)
+    assert verify(tmp_path / "killed").sound
+    shutil.rmtree(tmp_path / "killed" / "consumequeue" / "T0" / "0")
+    assert verify(tmp_path / "killed").counts[CQ_MISSING]

@@ -12,8 +12,9 @@ from aerobee.spark.storefiles.audit import Finding, audit, plan_audit
 from aerobee.spark.storefiles.audit_queues import QueueAudit
 from aerobee.spark.storefiles.files import LogFiles, SegmentFile
 from aerobee.store.format.checkpoint import CHECKPOINT, Checkpoint
-from aerobee.store.format.names import segment_name
+from aerobee.store.format.names import RECOVERY_POINT, segment_name
 from aerobee.store.format.record import HEAD, blank
+from aerobee.store.format.recovery_point import RecoveryPoint, slot_of
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.tags import java_hash
 from aerobee.store.format.unit import BLANK, UNIT
@@ -294,6 +295,30 @@ def test_messages_of_a_deleted_topic_have_no_units(tmp_path: Path) -> None:
     maker.units["gone", 1] = gone
     maker.write()
     assert {found.kind for found in findings(tmp_path)} == {"cqMissing", "cqMismatch"}
+
+
+def test_a_queue_of_an_earlier_topic_is_told_from_a_lost_one(tmp_path: Path) -> None:
+    """The broker's last recovery point has counted what it has; nothing adds to that later."""
+    maker = StoreMaker(tmp_path)
+    for number in range(6):
+        put = maker.put(queue_id=number % 2)
+    maker.units.pop(("orders", 1))
+    maker.write()
+    assert [found.kind for found in findings(tmp_path)] == ["cqMissing"] * 3
+    for units, faults in ((3, 0), (6, 3)):
+        point = RecoveryPoint(
+            number=1,
+            owner="aerobee 1 2",
+            boot="",
+            log_end=put.place + put.size,
+            queues_end=put.place + put.size,
+            queues_units=units,
+            units=units,
+            last=put.place,
+            last_crc=0,
+        )
+        (tmp_path / RECOVERY_POINT).write_bytes(slot_of(point))
+        assert len(findings(tmp_path)) == faults
 
 
 def test_parked_messages_say_when_they_are_due(tmp_path: Path) -> None:
