@@ -18,7 +18,7 @@ from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.logging import Logger
 from hypercorn.protocol import ProtocolWrapper
-from hypercorn.protocol.h11 import H2CProtocolRequiredError, H2ProtocolAssumedError
+from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -257,6 +257,15 @@ class Slots:
         return max(may_go, key=lambda slot: of_address[slot.address], default=None)
 
 
+class Http1(H11Protocol):
+    """HTTP/1.1 alone: requests over HTTP/2 cost their peer next to nothing, and many of them, each
+    reset at once, took all of the loop.
+    """
+
+    async def _check_protocol(self, event: object) -> None:
+        """Go on with it: to be asked for another one is an offer. Source: RFC 9110 §7.8."""
+
+
 class Connection(TCPServer):
     """A connection that tells its slot when a request begins and ends, and that ends when an answer
     takes too long.
@@ -267,13 +276,24 @@ class Connection(TCPServer):
     """Whether an answer may last, as long as its peer takes each part of it in time."""
 
     async def _read_data(self) -> None:
-        """HTTP/1.1 alone: requests over HTTP/2 cost their peer next to nothing, and many of them,
-        each reset at once, took all of the loop.
-        """
-        assert isinstance(self.protocol, ProtocolWrapper)
-        self.protocol = cast("Any", self.protocol.protocol)
-        with suppress(H2CProtocolRequiredError, H2ProtocolAssumedError):
-            await super()._read_data()
+        """Read requests of HTTP/1.1."""
+        about = self.protocol
+        assert isinstance(about, ProtocolWrapper)
+        self.protocol = cast(
+            "Any",
+            Http1(
+                about.app,
+                about.config,
+                about.context,
+                about.task_group,
+                about.state,
+                about.ssl,
+                about.client,
+                about.server,
+                about.send,
+            ),
+        )
+        await super()._read_data()
 
     async def protocol_send(self, event: Event) -> None:
         """Send what the protocol wants to."""
