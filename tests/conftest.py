@@ -104,8 +104,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # What waits longest begins first, so that no worker is left with it in the end.
-    items.sort(key=lambda item: [item.get_closest_marker(mark) is None for mark in LONG])
+    # What takes longest begins first, so that no worker is left with it in the end: after those
+    # with a mark the files of `tests` itself, which build wheels, sites and programs.
+    items.sort(
+        key=lambda item: [
+            *(item.get_closest_marker(mark) is None for mark in LONG),
+            item.path.parent.name != "tests",
+        ]
+    )
     for mark in PARTS_OF_THEIR_OWN:
         having = {item.path for item in items if item.get_closest_marker(mark)}
         if silent := [path for path in having if f"mark.{mark}" not in path.read_text("utf-8")]:

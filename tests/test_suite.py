@@ -135,6 +135,28 @@ def test_campaigns_are_shared_out_among_workers(
     assert main([Part("a part", "", 2)], paths=[str(file)]) == 0
 
 
+TELLS = """
+import pytest
+@pytest.mark.{mark}
+def test_tells():
+    with open("order", "a") as file:
+        print("{name}", file=file)
+"""
+
+
+def test_what_takes_longest_begins_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
+    for name, mark in {"a/test_0": "a", "b/test_1": "interop", "c/test_2": "faults"}.items():
+        file = tmp_path / "tests" / f"{name}.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(TELLS.format(name=name, mark=mark))
+    (tmp_path / "tests" / "test_3.py").write_text(TELLS.format(name="test_3", mark="a"))
+    assert main([PART], paths=["tests"]) == 0
+    assert Path("order").read_text().split() == ["b/test_1", "c/test_2", "test_3", "a/test_0"]
+
+
 STAYS = """
 import os, subprocess, time
 from pathlib import Path

@@ -84,8 +84,8 @@ class JavaProxy:
             "remotingListenPort": free_port(),
         }
         conf.write_text(json.dumps(values))
-        option = f"-Drocketmq.home.dir={home}"
-        command = toolkit.command(PROXY, option, heap_mib=PROXY_HEAP_MIB, home=home)
+        own = (f"-Drocketmq.home.dir={home}", PLAIN)
+        command = toolkit.command(PROXY, *own, heap_mib=PROXY_HEAP_MIB, home=home)
         self.child = Child([*command, "-pc", str(conf)], log=home / "proxy.log")
         self.child.read_until("startup successfully", within_s=START_WITHIN_S)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import io
 import tokenize
 from dataclasses import dataclass
@@ -55,7 +56,10 @@ class Module:
 
     @cached_property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text, str(self.path))
+        tree = ast.parse(self.text, str(self.path))
+        # It stays to the end: to look through it for what is free takes as long as the parsing.
+        gc.freeze()
+        return tree
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
