@@ -7,6 +7,7 @@ the end all members have the same log, byte for byte, and nothing that anybody s
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import threading
@@ -222,6 +223,8 @@ def cut(scene: Scene, numbers: Sequence[int]) -> None:
         for member in members:
             shutil.rmtree(member.data)
             shutil.copytree(at / member.data.relative_to(power.root), member.data)
+    # What the disk had before the cut it has behind it, whenever the next one comes.
+    os.sync()
     image.unlink()
 
 
