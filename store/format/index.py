@@ -137,15 +137,15 @@ def _value(properties: bytes, name: bytes) -> bytes:
 # ── Hashes of many keys ──
 
 _NEXT: Final = 2
-_ID: Final = Struct("20s3s3s3s3sB")
+_ID: Final = Struct("23s3s3s3sB")
 """A client's message id, 32 letters, and what stands behind it."""
 _id_at = _ID.unpack_from
 _ID_BYTES: Final = 32
-"""An id is hashed in five pieces: 20 letters, and the other 12 by threes. Digits have 4,096 threes
-at most, so mostly all five have come before.
+"""An id is hashed in four pieces: 23 letters, which are host, process and the quarter of an hour,
+and the other 9 by threes. Digits have 4,096 threes at most, so mostly all four have come before.
 """
-_END: Final = Struct("3s3s3s3s")
-_END_BYTES: Final = 12
+_END: Final = Struct("3s3s3s")
+_END_BYTES: Final = 9
 _SHIFT: Final = 31**3
 _end_of = _END.unpack_from
 _MEMORY_MAX: Final = 8_192
@@ -196,7 +196,7 @@ class KeyHasher:
         # Of ASCII pieces only: a key whose pieces are all found needs no other look. Topics are not
         # part of them, so that many topics and many clients do not multiply.
         self._fronts: dict[bytes, int] = {}
-        """Hash of the front of an id, moved by the 12 letters that follow."""
+        """Hash of the front of an id, moved by the letters that follow."""
         self._threes: dict[bytes, int] = {}
 
     def hashes(self, topic: str, properties: bytes) -> list[int]:
@@ -220,11 +220,11 @@ class KeyHasher:
         at = properties.rfind(_UNIQUE)
         if at >= 0:
             try:
-                front, a, b, c, d, behind = _id_at(properties, at + _UNIQUE_BYTES)
+                front, a, b, c, behind = _id_at(properties, at + _UNIQUE_BYTES)
                 threes = self._threes
                 value = (
-                    ((threes[a] * _SHIFT + threes[b]) * _SHIFT + threes[c]) * _SHIFT
-                    + threes[d]
+                    (threes[a] * _SHIFT + threes[b]) * _SHIFT
+                    + threes[c]
                     + self._fronts[front]
                     + self._topics[topic]
                 ) & 0xFFFF_FFFF
