@@ -3,10 +3,12 @@
     python -m bench.replication [--seconds 5] [--rounds 3] [--rate 20000] [--behind 512]
 
 Each round: 64 connections with one send each to a master without a slave, with one (ASYNC_MASTER),
-and to one that waits for it (SYNC_MASTER, inSyncReplicas 2). Then sends at a fixed rate, while the
-master is asked how long ago its slave had everything. At the end the slave is stopped, MiB are
-sent, and it is started again. Master, slave and generator share the cores: the rate beside a slave
-has what the slave itself takes, the CPU of the master has not.
+and to one that waits for it (SYNC_MASTER, inSyncReplicas 2); and, for the CPU of a message, sends
+at half of the fixed rate to the first two. Then sends at the fixed rate, while the master is asked
+how long ago its slave had everything. At the end the slave is stopped, MiB are sent, and it is
+started again. Master, slave and generator share the cores: the rate beside a slave has what the
+slave itself takes, and the CPU of a message is more where a busy core makes rounds of fewer
+messages. At half of the rate only what the slave costs its master is different.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from bench.machine import describe
 from tests.kit.replicas import MASTER, SLAVE, Replicas, ha_status, log_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from bench.load import Figures
 
@@ -44,6 +46,7 @@ KINDS: dict[str, dict[str, object]] = {
         "inSyncReplicas": 2,
     },
 }
+UNWAITED = ("alone", "ASYNC_MASTER")
 
 
 class Lags:
@@ -75,20 +78,23 @@ def pair_of(root: Path, kind: str) -> Replicas:
     return Replicas(root, of_master={**SIZES, **KINDS[kind]}, of_slave={**SIZES, **here})
 
 
-def rates(root: Path, seconds: float) -> dict[str, Figures]:
+def rates(
+    root: Path, seconds: float, options: tuple[str, ...], kinds: Iterable[str]
+) -> dict[str, Figures]:
     """One load on each kind of master."""
-    return {kind: rate_of(pair_of(root / kind, kind), kind, seconds) for kind in KINDS}
+    return {
+        kind: rate_of(pair_of(root / kind, kind), Case(kind, options), seconds) for kind in kinds
+    }
 
 
-def rate_of(pair: Replicas, kind: str, seconds: float) -> Figures:
+def rate_of(pair: Replicas, case: Case, seconds: float) -> Figures:
     """The load on one kind of master, with a slave unless it is alone."""
     with ExitStack() as stack:
         stack.enter_context(pair.master)
         address = pair.master.address
-        if kind != "alone":
+        if case.name != "alone":
             stack.enter_context(pair.slave)
             until(lambda: bool(ha_status(address)["haConnectionInfo"]))
-        case = Case(kind, SENDS)
         return load(address, pair.master.child.pid, case, seconds, warm_up_s=WARM_UP_S)
 
 
@@ -112,7 +118,7 @@ def lag_and_catch_up(
         until(lambda: bool(ha_status(address)["haConnectionInfo"]))
         load(address, pid, Case("warm", SENDS), 1, warm_up_s=1)
         with Lags(address) as ms:
-            load(address, pid, Case("paced", (*SENDS, "-pace", "-think", think(rate))), seconds)
+            load(address, pid, Case("paced", paced(rate)), seconds)
         until(lambda: log_end(pair.slave.address) == log_end(address))
         pair.slave.kill()
         begin = log_end(address)
@@ -127,9 +133,9 @@ def lag_and_catch_up(
         return ms, (end - first) / MiB / (time.monotonic() - began)
 
 
-def think(rate: int) -> str:
-    """The pause between two sends of each of 64 connections for so many a second."""
-    return f"{64 / rate * 1_000:.3f}ms"
+def paced(rate: int) -> tuple[str, ...]:
+    """The load of 64 connections that pause between two sends, for so many a second."""
+    return (*SENDS, "-pace", "-think", f"{64 / rate * 1_000:.3f}ms")
 
 
 @program
@@ -143,12 +149,14 @@ def main() -> None:
     given = parser.parse_args()
     build()
     print(describe())
-    rounds = []
+    rounds, slow = [], []
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
         root = Path(directory)
         for number in range(given.rounds):
-            rounds.append(one := rates(root / str(number), given.seconds))
-            for kind, figures in one.items():
+            rounds.append(rates(root / str(number), given.seconds, SENDS, KINDS))
+            half = paced(given.rate // 2)
+            slow.append(rates(root / f"{number}-slow", given.seconds, half, UNWAITED))
+            for kind, figures in (*rounds[-1].items(), *slow[-1].items()):
                 values = (f"{name}={value:g}" for name, value in figures.items())
                 print(f"{kind}:", *values, flush=True)
         ms, mib_s = lag_and_catch_up(root / "lag", given.rate, given.seconds, given.behind)
@@ -156,6 +164,8 @@ def main() -> None:
         rate = statistics.median(one[kind]["rate"] / one[other]["rate"] for one in rounds)
         cpu = statistics.median(one[kind]["cpu"] / one[other]["cpu"] for one in rounds)
         print(f"{kind}: {rate:.0%} of the rate of {other}, {cpu:.0%} of its CPU per message")
+    cpu = statistics.median(one["ASYNC_MASTER"]["cpu"] / one["alone"]["cpu"] for one in slow)
+    print(f"ASYNC_MASTER at half of {given.rate:,} msgs/s: {cpu:.0%} of the CPU of alone")
     worst = sorted(ms)[int(len(ms) * 0.99)]
     print(f"lag at about {given.rate:,} msgs/s: p50 {statistics.median(ms):g} ms, p99 {worst} ms")
     print(f"catching up: {mib_s:,.0f} MiB/s")

@@ -7,7 +7,7 @@ Source: store format §8 (DefaultHAConnection, DefaultHAClient).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from aerobee.store.errors import FrameIllegal
 from aerobee.store.format.layout import Layout, i32, i64
@@ -22,6 +22,7 @@ REPORT_BYTES: Final = 8
 FRAME_DATA_BYTES_MAX: Final = (4 << 20) - FRAME_HEAD_BYTES
 """The most bytes of the log in a frame: a Java slave reads into 4 MiB, and a frame must fit."""
 OFFSET_MAX: Final = (1 << 63) - 1
+Piece = TypeVar("Piece")
 
 
 NEVER_COUNTS = -(1 << 40)
@@ -76,63 +77,73 @@ def encode_report(max_offset: int) -> bytes:
     return REPORT.pack(max_offset)
 
 
-class Incoming:
-    """Bytes that came in any cut, until there are enough of them to go on: each is copied once."""
+class Pieces(Generic[Piece]):
+    """Cuts what comes into pieces, such as frames, wherever the network has cut it.
 
-    __slots__ = ("_needed", "_pieces", "_size")
+    Of the bytes of a piece none is copied, but for one that comes in several parts.
+    """
 
-    def __init__(self) -> None:
-        self._pieces: list[Buffer] = []
-        self._size = self._needed = 0
-
-    def add(self, data: Buffer) -> bytes | None:
-        """All bytes that are there, with these; None: not enough yet."""
-        self._pieces.append(data)
-        self._size += len(data)
-        return b"".join(self._pieces) if self._size >= self._needed else None
-
-    def keep(self, rest: bytes, needed: int) -> None:
-        """These are left of what was given, and it takes so many to go on."""
-        self._pieces, self._size, self._needed = [rest], len(rest), needed
-
-
-class FrameReader:
-    """Cuts what a master sends into frames, wherever the network has cut it."""
-
-    __slots__ = ("_incoming", "data_bytes", "frames")
+    __slots__ = ("_begun", "_needed")
 
     def __init__(self) -> None:
-        self._incoming = Incoming()
+        self._begun = bytearray()
+        """The beginning of a piece that has not come whole."""
+        self._needed = 0
+        """So many bytes it takes to go on."""
+
+    def feed(self, data: Buffer) -> Iterator[Piece]:
+        """The pieces that are whole with these bytes, in order; the iterator must be exhausted.
+
+        Numbers that no piece can have are found with the head, before any of its bytes are waited
+        for; the pieces in front of it have been given then. Raises: FrameIllegal.
+        """
+        view = memoryview(data)
+        while self._begun:
+            missing = self._needed - len(self._begun)
+            self._begun += view[:missing]
+            view = view[missing:]
+            if len(self._begun) < self._needed:
+                return
+            yield from self._cut(memoryview(self._begun))
+        yield from self._cut(view)
+
+    def _cut(self, view: memoryview) -> Iterator[Piece]:
+        """The whole pieces; `_keep` is told of the rest, and called in any case."""
+        raise NotImplementedError
+
+    def _keep(self, rest: memoryview, needed: int) -> None:
+        self._begun, self._needed = bytearray(rest), needed
+
+
+class FrameReader(Pieces[Frame]):
+    """Cuts what a master sends into frames."""
+
+    __slots__ = ("data_bytes", "frames")
+
+    def __init__(self) -> None:
+        super().__init__()
         self.frames = 0
         """How many were given."""
         self.data_bytes = 0
         """How many bytes of the log are in them."""
 
-    def feed(self, data: Buffer) -> Iterator[Frame]:
-        """The frames that are whole with these bytes, in order; the iterator must be exhausted.
-
-        Numbers that no frame can have are found with the head, before any of its bytes are waited
-        for; the frames in front of it have been given then. Raises: FrameIllegal.
-        """
-        there = self._incoming.add(data)
-        if there is None:
-            return
-        view, at, needed = memoryview(there), 0, FRAME_HEAD_BYTES
-        while len(there) - at >= FRAME_HEAD_BYTES:
-            physical_offset, size = FRAME_HEAD.unpack_from(there, at)
+    def _cut(self, view: memoryview) -> Iterator[Frame]:
+        at, needed = 0, FRAME_HEAD_BYTES
+        while len(view) - at >= FRAME_HEAD_BYTES:
+            physical_offset, size = FRAME_HEAD.unpack_from(view, at)
             if physical_offset < 0 or not 0 <= size <= FRAME_DATA_BYTES_MAX:
                 raise FrameIllegal(f"a frame of {size} bytes for offset {physical_offset}")
             if physical_offset > OFFSET_MAX - size:
                 raise FrameIllegal(f"{size} bytes at {physical_offset} are beyond every log")
             begin = at + FRAME_HEAD_BYTES
-            if len(there) < begin + size:
+            if len(view) < begin + size:
                 needed += size
                 break
             at = begin + size
             self.frames += 1
             self.data_bytes += size
             yield Frame(physical_offset, view[begin:at])
-        self._incoming.keep(there[at:], needed)
+        self._keep(view[at:], needed)
 
 
 class ReportReader:

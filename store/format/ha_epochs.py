@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.store.errors import FrameIllegal
 from aerobee.store.format.epochs import Epoch, in_order
-from aerobee.store.format.ha import FRAME_DATA_BYTES_MAX, OFFSET_MAX, Incoming
+from aerobee.store.format.ha import FRAME_DATA_BYTES_MAX, OFFSET_MAX, Pieces
 from aerobee.store.format.layout import Layout, i16, i32, i64
 
 if TYPE_CHECKING:
@@ -179,34 +179,26 @@ class SlaveReader:
         return report
 
 
-class MasterReader:
+class MasterReader(Pieces[EpochFrame]):
     """Cuts what a master sends: a handshake, then data."""
 
-    __slots__ = ("_epoch", "_incoming", "greeting")
+    __slots__ = ("_epoch", "greeting")
 
     def __init__(self) -> None:
-        self._incoming = Incoming()
+        super().__init__()
         self._epoch = -1
         self.greeting: Greeting | None = None
         """None until it has come; nothing else is given before."""
 
-    def feed(self, data: Buffer) -> Iterator[EpochFrame]:
-        """The frames that are whole with these bytes, in order; the iterator must be exhausted.
-
-        Numbers that no frame can have are found with its head. Raises: FrameIllegal.
-        """
-        there = self._incoming.add(data)
-        if there is None:
-            return
+    def _cut(self, view: memoryview) -> Iterator[EpochFrame]:
         at, needed = 0, DATA_HEAD.size
         if self.greeting is None:
-            at, needed = self._greeted(there)
-        view = memoryview(there)
-        while self.greeting is not None and len(there) - at >= DATA_HEAD.size:
-            head = DATA_HEAD.read(there, at)
+            at, needed = self._greeted(view)
+        while self.greeting is not None and len(view) - at >= DATA_HEAD.size:
+            head = DATA_HEAD.read(view, at)
             self._check(head)
             begin = at + DATA_HEAD.size
-            if len(there) < begin + head.size:
+            if len(view) < begin + head.size:
                 needed += head.size
                 break
             at = begin + head.size
@@ -217,9 +209,9 @@ class MasterReader:
                 head.confirmed,
                 view[begin:at],
             )
-        self._incoming.keep(there[at:], needed)
+        self._keep(view[at:], needed)
 
-    def _greeted(self, there: bytes) -> tuple[int, int]:
+    def _greeted(self, there: memoryview) -> tuple[int, int]:
         """Read the handshake once it is whole; returns how many bytes it took, and how many more
         it takes to go on.
         """

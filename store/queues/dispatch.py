@@ -23,7 +23,7 @@ from aerobee.store.format.record import NOT_QUEUED
 from aerobee.store.format.unit import UNIT, UNIT_SIZE, DelayLevels, can_have_unit, code_of
 from aerobee.store.format.walk import fault_at, resumes_at
 from aerobee.store.listeners import Listeners
-from aerobee.store.queues.dispatch_request import DispatchRequest
+from aerobee.store.queues.dispatch_request import DispatchRequest, in_runs
 from aerobee.store.results import Location, UnitStatus
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Dispatcher:
                 return
             requests.append(request)
             physical_offset += header.size
-        self.offer_all(requests)
+        self.offer_all(in_runs(requests))
 
     def _fall_back(self) -> None:
         self.pending.clear()

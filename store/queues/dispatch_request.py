@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from aerobee.store.format.record import TRANSACTION_MASK
 from aerobee.store.format.unit import UNIT, UNIT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aerobee.store.queues.consume_queue import ConsumeQueue
+
+RUN_LEAST: Final = 4
+"""Of fewer messages no run is made: by themselves they take as long."""
+
+_pack = UNIT.pack
 
 
 class Run(NamedTuple):
@@ -84,3 +90,42 @@ class DispatchRequest(msgspec.Struct, gc=False):
             self.properties,
             run,
         )
+
+
+def in_runs(requests: list[DispatchRequest]) -> list[DispatchRequest]:
+    """Messages side by side in the log; of those that a batch was, one request for all. Hot."""
+    together: list[DispatchRequest] = []
+    done, first, queue, offset = 0, 0, None, 0
+    for number, request in enumerate(requests):
+        if (
+            request.queue is not queue
+            or request.queue_offset != offset
+            or request.store_timestamp != requests[first].store_timestamp
+            or request.sys_flag != requests[first].sys_flag
+        ):
+            if number - first >= RUN_LEAST:
+                together += (*requests[done:first], _run_of(requests[first:number]))
+                done = number
+            first, queue, offset = number, request.queue, request.queue_offset
+            if request.sys_flag & TRANSACTION_MASK:
+                queue = None
+        offset += 1
+    if len(requests) - first >= RUN_LEAST:
+        return [*together, *requests[done:first], _run_of(requests[first:])]
+    return together + requests[done:] if done else requests
+
+
+def _run_of(messages: list[DispatchRequest]) -> DispatchRequest:
+    first, last = messages[0], messages[-1]
+    units = b"".join([_pack(each.physical_offset, each.size, each.tags_code) for each in messages])
+    return DispatchRequest(
+        first.queue,
+        first.physical_offset,
+        last.physical_offset + last.size - first.physical_offset,
+        0,
+        first.queue_offset,
+        first.store_timestamp,
+        first.sys_flag,
+        b"",
+        Run(units, [each.properties for each in messages]),
+    )

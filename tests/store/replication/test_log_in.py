@@ -324,6 +324,17 @@ async def test_all_that_came_together_is_reported_once(
 
 
 @pytest.mark.trio
+async def test_messages_of_a_batch_are_dispatched_as_one(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    log, runs = records(20), []
+    async with running_store(tmp_path, Disk(), **BIG) as store, master_of(store) as master:
+        store.dispatcher.run_followers.append(lambda run: runs.append(len(list(run.each()))))
+        await master.send(encode_frame(0, log))
+        assert (runs, store.max_offset("T", 0)) == ([20], 21)
+
+
+@pytest.mark.trio
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
