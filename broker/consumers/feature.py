@@ -108,6 +108,7 @@ class ConsumersFeature(Feature):
             topics=self._topics,
             groups=self.tables.groups,
             offsets=self.tables.offsets,
+            changing=self._core.tables,
             store=self._core.store,
             clock=self._core.clock,
         )

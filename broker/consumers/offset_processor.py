@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, check_not_own
 from aerobee.broker.core.lists import size_with
 from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
+from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import offset as headers
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.topics.topic_processor import TableFiles
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Steps
@@ -46,12 +48,15 @@ class OffsetProcessor:
         topics: TopicTable,
         groups: GroupTable,
         offsets: ConsumerOffsetTable,
+        changing: TableFiles,
         store: MessageStore,
         clock: Clock,
     ) -> None:
+        """`changing`: the files of the tables that change all the time."""
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
+        self.changing = changing
         self.store = store
         self.clock = clock
 
@@ -126,7 +131,8 @@ class OffsetProcessor:
     def clone(
         self, header: headers.CloneGroupOffset, command: Command, connection: Caller
     ) -> Steps:
-        """CLONE_GROUP_OFFSET: of one topic, or without one of all of them, if there is room.
+        """CLONE_GROUP_OFFSET: of one topic, or without one of all of them, if there is room;
+        answered when it is saved.
 
         The Java broker copies nothing where no topic is named.
         """
@@ -147,7 +153,7 @@ class OffsetProcessor:
             for queue_id, at in queues.items():
                 self.offsets.commit(header.dest_group, topic, queue_id, at, now_ms)
             yield
-        return DONE
+        return when_saved(self.changing, "clone")
 
     def all_offsets(
         self, header: headers.GetAllConsumerOffset, command: Command, connection: Caller

@@ -138,6 +138,8 @@ async def test_a_group_goes_on_where_another_one_is(tmp_path: Path) -> None:
         one = offset.CloneGroupOffset(src_group="from", dest_group="TOOLS_CONSUMER", topic="t")
         assert (await desk.ask(one)).code == Code.SUCCESS
         assert desk.offsets.topics_of("TOOLS_CONSUMER") == ["t"]
+        saved = json.loads((tmp_path / "config" / "consumerOffset.json").read_bytes())
+        assert saved["offsetTable"]["t@TOOLS_CONSUMER"] == {"2": 9}
         every = offset.CloneGroupOffset(src_group="from", dest_group="TOOLS_CONSUMER")
         assert (await desk.ask(every)).code == Code.SUCCESS
         assert desk.offsets.query("TOOLS_CONSUMER", "u", 2) == 9

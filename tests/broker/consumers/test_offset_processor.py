@@ -13,7 +13,7 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers import offset as headers
-from tests.broker.peers import HandClock, Peer, request
+from tests.broker.peers import HandClock, Peer, Saved, request
 
 OPTIONS = BrokerOptions()
 
@@ -61,6 +61,7 @@ class Desk:
             topics=topics,
             groups=groups,
             offsets=self.offsets,
+            changing=Saved(),
             store=store,
             clock=HandClock(),
         )
