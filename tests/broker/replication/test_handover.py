@@ -42,6 +42,12 @@ pytestmark = pytest.mark.trio
 TO = "127.0.0.1:10911"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause is as long as a busy machine needs, but where it is what is tested."""
+    monkeypatch.setattr(handover, "PAUSE_S", 30.0)
+
+
 class Torn(Link):
     """A connection on which one kind of request, or its answer, is lost."""
 
@@ -275,9 +281,10 @@ class LateFailure:
 
 
 async def test_a_disk_that_fails_too_late_leaves_the_master_after_a_restart_too(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with copied(tmp_path) as switched:
+        monkeypatch.setattr(handover, "PAUSE_S", 3.0)
         core = switched.pair.master.broker.core
         core.disk = disk = FaultyDisk(tmp_path / "master" / "config")
         disk.before = late = LateFailure(tmp_path)
