@@ -71,7 +71,7 @@ class Watch:
             self.of_loop.add((call.name, self._part(call)))
         elif call.name in SYNCS and not self.goes_on.is_set():
             self.began.set()
-            assert self.goes_on.wait(20)
+            assert self.goes_on.wait(60)
 
     def _part(self, call: Call) -> str:
         """The folder that the file is, or will be, in."""
@@ -96,7 +96,7 @@ class Watch:
             self.goes_on.set()
 
     async def wait_until_one_hangs(self) -> None:
-        assert await trio.to_thread.run_sync(self.began.wait, 10), "nobody waits for the disk"
+        assert await trio.to_thread.run_sync(self.began.wait, 30), "nobody waits for the disk"
 
 
 class Waiter(NamedTuple):

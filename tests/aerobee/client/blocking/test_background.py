@@ -14,7 +14,7 @@ from aerobee.errors import ConnectError, RequestTimeoutError
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.client import Heartbeat
 
-WITHIN_S = 10
+WITHIN_S = 60
 
 
 class Peer:
