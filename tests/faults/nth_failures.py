@@ -118,6 +118,8 @@ class Life:
                 await nursery.start(desk.saver.run)
                 if work:
                     await self._work(desk)
+                else:
+                    await desk.saver.save_all()  # as a stop does
                 nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):

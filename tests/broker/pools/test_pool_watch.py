@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,12 +32,12 @@ async def test_a_pool_that_refused_or_kept_waiting_is_told_of_once_a_minute(
     with capture_logs() as lines:
         await nursery.start(PoolWatch([send, pull, idle], clock).run)
         send.refused, send.timed_out, idle.depth = 3, 2, 1
-        nobody: Any = None
+        nobody: Any = SimpleNamespace(lane="one connection")
         for runs in (True, False):
             assert pull.enter(Waiting(clock.monotonic(), nobody, nobody, nobody)) is runs
         pull.depth = 2
         await trio.sleep(2.5)
-        assert pull.next(nobody) is not None
+        assert pull.next(nobody.lane) is not None
         pull.depth = 0
         await trio.sleep(59)
         assert busy(lines) == [
