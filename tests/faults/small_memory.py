@@ -29,6 +29,9 @@ SHARE_MIN = 0.7
 LARGE = 20
 """From so many cycles on it is a recorded run, and the ratio says something."""
 PULL = 11
+ORDINARY = {"PYTHONNOUSERSITE": "1"}
+"""Variables with which a broker starts as a process of its own. The fork of a prepared one would be
+in the group of that process, and not in the limited one."""
 
 
 def small_memory(run: Run) -> None:
@@ -38,12 +41,14 @@ def small_memory(run: Run) -> None:
     settings: dict[str, object] = {"mappedFileSizeCommitLog": (64 if large else 4) * MiB}
     shares: list[float] = []
     stored = 0
-    limited = BrokerProcess(data=run.directory / "limited", settings=settings)
-    free = BrokerProcess(data=run.directory / "free", settings=settings)
+    limited, free = (
+        BrokerProcess(data=run.directory / name, settings=settings, env=ORDINARY)
+        for name in ("limited", "free")
+    )
     with memory_limit(LIMIT_BYTES) as limit, ExitStack() as stack:
+        stack.enter_context(free)
         with limit.entered():
             stack.enter_context(limited)
-        stack.enter_context(free)
         for cycle in run.cycles():
             took_s: dict[Path, float] = {}
             for broker in cycle.rng.sample((limited, free), 2):
