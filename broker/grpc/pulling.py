@@ -20,7 +20,6 @@ from aerobee.broker.grpc.translation.settings import expression_of
 from aerobee.broker.pull.pull import SUBSCRIPTION, SUSPEND
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import Code, QueryOffsetPolicy
-from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.headers.offset import (
     GetMaxOffset,
     GetMinOffset,
@@ -108,25 +107,19 @@ class Pulling:
 
     def _deliveries(self, rpc: Rpc) -> Iterator[None]:
         resource, tags, left, next_offset = rpc.left
-        turns = Turns()
-        while left:
-            record = left.popleft()
+
+        def answer(record: Record) -> bytes | None:
             properties = decode(record.properties)
             if tags and properties.get("TAGS") not in tags:
-                continue  # only its hash is that of a wanted one
+                return None  # only its hash is that of a wanted one
             attempt = record.reconsume_times + 1
-            message = message_of(record, properties, resource, attempt=attempt)
-            if not rpc.call.send(answer_of(message=message)) and left:
-                rpc.wrote()
-                return
-            if turns.over:
-                rpc.wrote()
-                yield
-                turns = Turns()
-        rpc.left = None
-        rpc.call.send(answer_of(next_offset=next_offset))
-        rpc.call.finish()
-        rpc.wrote()
+            return answer_of(message=message_of(record, properties, resource, attempt=attempt))
+
+        if (yield from rpc.send_in_turns(left, answer)):
+            rpc.left = None
+            rpc.call.send(answer_of(next_offset=next_offset))
+            rpc.call.finish()
+            rpc.wrote()
 
     def end(self, rpc: Rpc, code: Code, text: str) -> None:
         """Answer without a message."""

@@ -31,7 +31,6 @@ from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
 from aerobee.broker.grpc.translation.settings import attempts_of, expression_of
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import Code
-from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.headers.pop import PopMessage, PopMessageResponse
 
 if TYPE_CHECKING:
@@ -173,9 +172,8 @@ class Receiving:
 
     def _deliveries(self, rpc: Rpc) -> Iterator[None]:
         wanted, left = rpc.left
-        turns = Turns()
-        while left:
-            delivery = left.popleft()
+
+        def answer(delivery: PoppedMessage) -> bytes:
             message = message_of(
                 delivery.record,
                 delivery.properties,
@@ -183,15 +181,11 @@ class Receiving:
                 handle=delivery.handle,
                 attempt=delivery.attempt,
             )
-            if not rpc.call.send(answer_of(message=message)) and left:
-                rpc.wrote()
-                return
-            if turns.over:
-                rpc.wrote()
-                yield
-                turns = Turns()
-        rpc.left = None
-        self._finish(rpc)
+            return answer_of(message=message)
+
+        if (yield from rpc.send_in_turns(left, answer)):
+            rpc.left = None
+            self._finish(rpc)
 
     def end(self, rpc: Rpc, code: Code, text: str) -> None:
         """Answer without a message."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aerobee.broker.grpc.caller import GrpcCaller
 from aerobee.broker.grpc.translation.refusal import OK_TEXT, RpcRefused
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import Code
 from aerobee.remoting.grpc.status import StatusCode
+from aerobee.remoting.server.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections import deque
+    from collections.abc import Callable, Generator
 
     from aerobee.broker.grpc.door import Door
     from aerobee.broker.grpc.translation.signature import Signer
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.grpc_serving import GrpcChannel
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.header import Header
+
+T = TypeVar("T")
 
 
 class Rpc(GrpcCaller):
@@ -51,6 +55,26 @@ class Rpc(GrpcCaller):
         """Give the only answer."""
         self.call.answer(answer.SerializeToString())
         self.wrote()
+
+    def send_in_turns(
+        self, left: deque[T], answer: Callable[[T], bytes | None]
+    ) -> Generator[None, None, bool]:
+        """Send an answer for each of what is left while there is room in the stream, in turns with
+        others; whether nothing is left. An answer of None is not sent.
+        """
+        turns = Turns()
+        while left:
+            data = answer(left.popleft())
+            if data is None:
+                continue
+            if not self.call.send(data) and left:
+                self.wrote()
+                return False
+            if turns.over:
+                self.wrote()
+                yield
+                turns = Turns()
+        return True
 
     def broken(self, text: str) -> None:
         self.call.finish(StatusCode.INTERNAL, text)
