@@ -60,9 +60,10 @@ class TopicsFeature(Feature):
 
     def load(self) -> None:
         """Load the table; refuse unsupported topics, and to begin anew a table that was saved."""
-        if self._on_disk.is_lost():
+        lost = lost_tables(self._disk, self._root)
+        if self._on_disk.path in lost:
             self._without_table()
-        for path in lost_tables(self._disk, self._root):
+        for path in lost:
             log.error("table.gone", path=str(path))
         self.file.load(self.table.load)
         batches = self.table.with_attribute("queue.type", "BatchCQ")

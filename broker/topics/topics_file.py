@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee.broker.saved.json_file import JsonFile
 from aerobee.store.format.names import ABORT, CONFIG, SAVED_TOPICS
-from aerobee.store.recovery.start_check import TOPICS, lost_tables
+from aerobee.store.recovery.start_check import TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,12 +37,6 @@ class TopicsFile(JsonFile):
         """Whether a table without topics of people is not saved: the topics of the master have not
         come yet, and who finds it would take it for the table that was lost."""
         self._is_system = is_system
-
-    def is_lost(self) -> bool:
-        """Whether topics were saved, and neither the file nor its backup is there. Raises:
-        OSError.
-        """
-        return self.path in lost_tables(self.disk, self.mark.parent)
 
     def lacks_mark(self, topics: Iterable[str]) -> bool:
         """Whether the mark is to be made behind a save of these topics. Raises: OSError."""

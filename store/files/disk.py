@@ -497,8 +497,7 @@ class Disk(Places):
             handle.close()
             raise
         except OSError:
-            # Network file systems may know none; the lock file is what keeps others out there.
-            return handle
+            pass  # Network file systems may know none; the lock file keeps others out there.
         return handle
 
     def unlock(self, handle: Handle) -> None:
