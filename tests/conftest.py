@@ -23,6 +23,7 @@ from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.logged import Logged
 from tests.kit.ports import PortBlock
+from tests.kit.virtual_time import let_threads_finish
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -37,6 +38,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A shell that runs us in the background makes Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+let_threads_finish()
 
 
 class AnyBroker(Protocol):

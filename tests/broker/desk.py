@@ -24,6 +24,7 @@ from tests.broker.peers import Peer
 from tests.kit.quick_disk import QuickDisk
 from tests.kit.running_store import TrioClock, roll_at_once, whole_steps
 from tests.kit.store_model import small_config
+from tests.kit.virtual_time import Opening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -65,7 +66,7 @@ class Gate:
     def __init__(self, disk: FaultyDisk, name: str, part: str) -> None:
         self.name = name
         self.part = part
-        self.opened = threading.Event()
+        self.opened = Opening()
         self.begun = threading.Semaphore(0)
         disk.before = self.hold
 

@@ -22,6 +22,7 @@ from aerobee.store.config import FlushDiskType
 from tests.broker.pops import Pops, open_pops
 from tests.broker.transactions.test_check_service import COMMIT, Bank
 from tests.kit.faulty_disk import Call, FaultyDisk
+from tests.kit.virtual_time import Opening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -61,7 +62,7 @@ class Watch:
         self.loop = threading.get_ident()
         self.root = disk.root
         self.of_loop: set[tuple[str, str]] = set()
-        self.goes_on = threading.Event()
+        self.goes_on = Opening()
         self.goes_on.set()
         self.began = threading.Event()
         disk.before = self.before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING
 
 from trio.testing import wait_all_tasks_blocked
 
@@ -11,12 +11,10 @@ from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.store_model import LOG_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from trio.testing import MockClock
 
-R = TypeVar("R")
 TOTAL = 1_000 * LOG_BYTES
 HOUR_S = 3_600
 
@@ -24,20 +22,10 @@ HOUR_S = 3_600
 class SmallDisk(FaultyDisk):
     """As full as the test says, and with files as old as it says."""
 
-    busy: ClassVar[int] = 0
-    """Calls in threads, of all disks: virtual time waits for them."""
-
     def __init__(self, root: Path, *faults: Fault) -> None:
         super().__init__(root, *faults)
         self.used_percent = 10.0
         self.mtimes: dict[str, int] = {}
-
-    async def in_thread(self, function: Callable[..., R], *args: Any) -> R:
-        SmallDisk.busy += 1
-        try:
-            return await super().in_thread(function, *args)
-        finally:
-            SmallDisk.busy -= 1
 
     def free_space(self, path: Path) -> Space:
         free = TOTAL - round(TOTAL * self.used_percent / 100)
@@ -48,15 +36,8 @@ class SmallDisk(FaultyDisk):
 
 
 async def pass_s(clock: MockClock, seconds: float, step: float = 1.0) -> None:
-    """Virtual time, with room for the threads."""
+    """Virtual time, in steps; what each step wakes has run before the next."""
     for _ in range(round(seconds / step)):
-        await settled()
+        await wait_all_tasks_blocked()
         clock.jump(step)
-    await settled()
-
-
-async def settled() -> None:
-    """Everybody waits for the clock, and nobody for a thread."""
-    await wait_all_tasks_blocked(0.001)
-    while SmallDisk.busy:
-        await wait_all_tasks_blocked(0.001)
+    await wait_all_tasks_blocked()

@@ -31,6 +31,7 @@ from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.logged import Logged
 from tests.kit.running_store import durable, put_in_time, running_store
 from tests.kit.store_model import draft, small_config
+from tests.kit.virtual_time import Opening
 
 SYNC = FlushDiskType.SYNC_FLUSH
 FAST_S = MEAN_MAX_S / 10
@@ -166,7 +167,7 @@ async def test_no_sync_is_made_in_the_loop_while_a_thread_waits_for_the_disk(
     disk = FaultyDisk(tmp_path)
     async with running_store(tmp_path, disk, flush_disk_type=SYNC) as store:
         await settle(store)
-        began, goes_on = threading.Event(), threading.Event()
+        began, goes_on = threading.Event(), Opening()
 
         def hang(call: Call) -> None:
             if call.name == "fsync":

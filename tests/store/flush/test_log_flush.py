@@ -24,6 +24,7 @@ from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.logged import Logged, events
 from tests.kit.running_store import TrioClock, durable, put_in_time, running_store, whole_steps
 from tests.kit.store_model import draft, open_store, read_queue, small_config
+from tests.kit.virtual_time import Opening
 
 SYNC = FlushDiskType.SYNC_FLUSH
 ASYNC = FlushDiskType.ASYNC_FLUSH
@@ -35,7 +36,7 @@ class Gate:
     """Holds every log sync until the test lets it go."""
 
     def __init__(self, disk: FaultyDisk) -> None:
-        self.open = threading.Event()
+        self.open = Opening()
         self.begun = threading.Semaphore(0)
         self.closed = False
         disk.before = self.hold

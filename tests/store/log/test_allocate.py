@@ -18,6 +18,7 @@ from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import put_in_time, running_store
 from tests.kit.store_model import LOG_BYTES, draft, read_queue
+from tests.kit.virtual_time import Opening
 
 BIG = bytes(3_000)
 NO_ROOM = {"name": "posix_fallocate", "error": errno.ENOSPC}
@@ -145,7 +146,7 @@ async def test_rolls_that_come_before_their_segments_are_put_off_and_nothing_is_
 @contextmanager
 def held_up(disk: FaultyDisk) -> Iterator[threading.Event]:
     """The disk makes no segment in a thread before the event is set, or the block ends."""
-    go_on = threading.Event()
+    go_on = Opening()
 
     def wait(call: Call) -> None:
         if call.name == "posix_fallocate" and threading.current_thread() is not MAIN:

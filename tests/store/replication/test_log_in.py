@@ -22,6 +22,7 @@ from aerobee.store.replication.log_in import RECEIVE_LEAST_BYTES
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import durable, running_store
 from tests.kit.store_model import LOG_BYTES, draft, queue_files, read_queue
+from tests.kit.virtual_time import Opening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -58,7 +59,7 @@ class Gate:
 
     def __init__(self, disk: FaultyDisk) -> None:
         self.closed = False
-        self.open = threading.Event()
+        self.open = Opening()
         disk.before = self.hold
 
     def hold(self, call: Call) -> None:

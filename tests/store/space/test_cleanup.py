@@ -18,7 +18,7 @@ from aerobee.store.flags import Flag
 from aerobee.store.format.names import mark_name, segment_name
 from aerobee.store.results import GetStatus, PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
-from tests.kit.passing_time import HOUR_S, SmallDisk, pass_s, settled
+from tests.kit.passing_time import HOUR_S, SmallDisk, pass_s
 from tests.kit.running_store import put_in_time, running_store
 from tests.kit.store_model import LOG_BYTES, draft, read_queue
 
@@ -422,7 +422,7 @@ async def test_a_mark_of_what_a_crash_took_back_is_gone_before_the_log_grows_aga
         pass
     path = mark(tmp_path, 1)
     async with running_store(tmp_path, SmallDisk(tmp_path), wait_for_archive=True) as store:
-        await settled()
+        await wait_all_tasks_blocked()
         assert not path.exists()
         fill(store, 1)
 
