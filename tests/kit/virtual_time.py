@@ -119,7 +119,7 @@ def let_threads_finish() -> None:
         submit(thread, work, partial(_done, calls, done))
 
     trio.to_thread.run_sync = counted  # type: ignore[assignment]  # of the same shape
-    SyncThread.submit = submitted  # type: ignore[method-assign]  # of the same shape
+    SyncThread.submit = submitted  # type: ignore[assignment, method-assign]  # of the same shape
 
 
 def _done(
