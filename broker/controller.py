@@ -23,6 +23,7 @@ from aerobee.broker.broker import Broker
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.http.health import make_health
 from aerobee.broker.life.server import Port, ReadyReport, Server
+from aerobee.broker.process.cycles import CONNECTION_BLOCKS, QUEUE_BLOCKS
 from aerobee.broker.process.listener_tls import ListenerTls
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.remoting.server import boss
@@ -123,6 +124,12 @@ class BrokerController(Server):
                 clean = await _in_time("store", store.close)
         log.info("broker.stopped", clean=clean)
         return clean
+
+    def blocks_in_use(self) -> int:
+        """See `Server.blocks_in_use`."""
+        core = self.broker.core
+        connections = core.rounds.reactor.stats.connections * CONNECTION_BLOCKS
+        return connections + len(core.store.queues.table) * QUEUE_BLOCKS
 
     # ── Start ──
 

@@ -138,7 +138,7 @@ class Life:
                 nursery.start_soon(self._service_manager.attend, self._ready)
                 nursery.start_soon(self._reload_on_request)
                 nursery.start_soon(self._tell_stop)
-                nursery.start_soon(collect_cycles, self._server.young_s)
+                nursery.start_soon(collect_cycles, self._server.young_s, self._server.blocks_in_use)
                 if self._surroundings.is_member:
                     nursery.start_soon(self._end_with_parent)
                 clean = await self._server.run(self._serving)

@@ -88,6 +88,10 @@ class Server:
         for part in self.reloaded:
             await part.reload()
 
+    def blocks_in_use(self) -> int:
+        """How many blocks of memory its connections and tables take: see `collect_cycles`."""
+        raise NotImplementedError
+
     def stop(self) -> None:
         """Ask for a clean stop; callable from anywhere in the loop."""
         self.stop_wanted.set()

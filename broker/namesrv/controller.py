@@ -32,6 +32,7 @@ from aerobee.broker.live_settings.settings_processor import SettingsProcessor
 from aerobee.broker.namesrv.metrics import METRICS, NamesrvSources
 from aerobee.broker.namesrv.role import NamesrvRole
 from aerobee.broker.pools.pools import make_pools
+from aerobee.broker.process.cycles import CONNECTION_BLOCKS
 from aerobee.broker.process.host import build
 from aerobee.broker.process.listener_tls import ListenerTls
 from aerobee.broker.process.loop_ticker import LoopTicker
@@ -147,6 +148,10 @@ class NamesrvController(Server):
                 saved = clean or await self.saver.save_all()
         log.info("namesrv.stopped", clean=saved)
         return saved
+
+    def blocks_in_use(self) -> int:
+        """See `Server.blocks_in_use`."""
+        return self.reactor.stats.connections * CONNECTION_BLOCKS
 
     def _routes(self) -> list[Route]:
         settings = SettingsProcessor(self.live)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GC_THRESHOLDS: Final = (20_000, 1_000_000, 1_000_000)
 """Objects of a request are freed by reference count; frequent searches for cycles only cost time.
@@ -28,12 +31,19 @@ GROWN_BLOCKS: Final = 1_000_000
 """Everything is searched sooner when so many blocks of memory were allocated since (some 100 MB),
 and half as many again as there were: what was frozen before it became garbage would stay. Each bad
 request to the HTTP port leaves 2 KiB of cycles, so a port scan could take all memory in a day."""
+CONNECTION_BLOCKS: Final = 150
+"""A connection takes at most about so many, with its client's heartbeat and a held pull."""
+QUEUE_BLOCKS: Final = 10
+"""The same of a queue of a topic."""
 
 
-async def collect_cycles(young_s: float = YOUNG_S) -> NoReturn:
-    """Search for cyclic garbage a little at a time; for new objects after each `young_s`."""
+async def collect_cycles(young_s: float, in_use: Callable[[], int]) -> NoReturn:
+    """Search for cyclic garbage a little at a time; for new objects after each `young_s`.
+
+    `in_use`: how many blocks of memory are surely no garbage, as far as their owners can tell.
+    """
     whole_at = trio.current_time() + WHOLE_S
-    before = sys.getallocatedblocks()
+    before = sys.getallocatedblocks() - in_use()
     while True:
         spent_s = 0.0
         looks = young_collections()
@@ -46,12 +56,12 @@ async def collect_cycles(young_s: float = YOUNG_S) -> NoReturn:
             gc.collect(1)
         else:
             gc.freeze()
-        grown = sys.getallocatedblocks() - before
+        grown = sys.getallocatedblocks() - in_use() - before
         if grown > max(GROWN_BLOCKS, before // 2) or trio.current_time() >= whole_at:
             whole_at = trio.current_time() + WHOLE_S
             gc.unfreeze()
             gc.collect()
-            before = sys.getallocatedblocks()
+            before = sys.getallocatedblocks() - in_use()
 
 
 def young_collections() -> int:

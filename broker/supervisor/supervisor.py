@@ -116,6 +116,10 @@ class Supervisor(Server):
         self.refused: int | None = None
         """The exit code of the members, where none of them could start."""
 
+    def blocks_in_use(self) -> int:
+        """See `Server.blocks_in_use`."""
+        return self.names.blocks_in_use()
+
     def stop(self) -> None:
         """Ask for a clean stop of all; callable from anywhere in the loop."""
         super().stop()

@@ -29,7 +29,7 @@ async def test_what_the_interpreter_has_looked_at_itself_is_not_looked_at_again(
     monkeypatch.setattr(cycles, "young_collections", lambda: looks)
     of_a_round = cycles.YOUNG_S * cycles.LOOKS
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cycles.collect_cycles)
+        nursery.start_soon(cycles.collect_cycles, cycles.YOUNG_S, lambda: 0)
         await trio.sleep(of_a_round + cycles.YOUNG_S / 2)
         assert done == ["collect 0"] * cycles.LOOKS + ["collect 1"]
         done.clear()
@@ -46,6 +46,7 @@ async def test_memory_that_grows_is_searched_as_a_whole_before_a_day_is_over(
     """R18: garbage that was frozen while it was in use, of a port scan for example."""
     done: list[str] = []
     blocks = 3_000_000
+    connections = 0
 
     def collect(generation: int = 2) -> int:
         nonlocal blocks
@@ -59,12 +60,19 @@ async def test_memory_that_grows_is_searched_as_a_whole_before_a_day_is_over(
     monkeypatch.setattr(gc, "freeze", lambda: None)
     monkeypatch.setattr(sys, "getallocatedblocks", lambda: blocks)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cycles.collect_cycles)
+        nursery.start_soon(
+            cycles.collect_cycles,
+            cycles.YOUNG_S,
+            lambda: connections * cycles.CONNECTION_BLOCKS,
+        )
         await trio.sleep(1)
         blocks = 4_400_000
         await trio.sleep(1)
         assert not done, "less than half as many again"
-        blocks = 4_600_000
+        blocks, connections = 6_000_000, 10_000
+        await trio.sleep(1)
+        assert not done, "it is of the connections"
+        blocks, connections = 4_600_000, 0
         await trio.sleep(1)
         assert done == ["unfreeze", "whole"]
         nursery.cancel_scope.cancel()
