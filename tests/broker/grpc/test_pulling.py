@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient
 from aerobee.remoting.grpc.enums import Code, QueryOffsetPolicy
 from aerobee.remoting.grpc.messages import (
@@ -34,7 +35,11 @@ GROUP = Resource(name="pullers")
 
 @pytest.fixture(scope="module")
 def broker(start_broker: StartBroker) -> AnyBroker:
-    return start_broker(grpcPort=PORT)
+    """It has the group: a pull makes one as well, but each test may be the first."""
+    broker = start_broker(grpcPort=PORT)
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.create_group(GroupConfig(name=GROUP.name))
+    return broker
 
 
 @pytest.fixture
