@@ -1,6 +1,6 @@
 """Every benchmark, one after the other; the last compares the whole broker with Java's.
 
-python -m bench    or one: python -m bench.filters, and so on (PARTS)
+python -m bench    or one: python -m bench.overload, and so on (PARTS)
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ import sys
 from bench.arguments import program
 
 PARTS = (
-    "filters",
-    "decode",
     "overload",
     "timers",
     "spark_store",
     "spark_write",
-    "spark_kafka",
     "sdk",
     "grpc_port",
     "beside_java",

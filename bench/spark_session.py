@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import statistics
 import sys
 import time
@@ -76,12 +75,6 @@ def spark_cpu_s() -> float:
     return sum(ticks for _, ticks in _processes()) / TICKS
 
 
-def workers_peak_bytes() -> int:
-    """The most memory that any Python worker of this session has had (VmHWM), bytes."""
-    peaks = [_peak_bytes(pid) for pid, _ in _processes()[1:]]
-    return max(peaks, default=0)
-
-
 def _processes() -> list[tuple[int, int]]:
     """The JVM first, then what it started and they: pid, and ticks of CPU.
 
@@ -108,12 +101,3 @@ def _processes() -> list[tuple[int, int]]:
     for pid, _ in found:
         found += children.get(pid, ())
     return found
-
-
-def _peak_bytes(pid: int) -> int:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0  # ended meanwhile
-    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(peak[1]) << 10 if peak else 0
