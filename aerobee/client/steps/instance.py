@@ -130,8 +130,14 @@ class Instance(Routes):
     # ── Routes ──
 
     def remember(self, topic: str, route: TopicRoute) -> TopicRoute:
-        """Store a route; brokers that are new in it get a heartbeat at once."""
+        """Store a route; brokers that are new in it get a heartbeat at once.
+
+        A change of a known route calls for a rebalance, whoever has queried it.
+        """
+        before = self.routes.get(topic)
         Routes.remember(self, topic, route)
+        if before is not None and before != route:
+            self._route_changed(topic)
         if not self._up_to_date_brokers.issuperset(self._addresses()):
             self.heartbeat_now.set()
         return route
@@ -230,11 +236,11 @@ class Instance(Routes):
                 self.works_again("cluster")
         wanted = set(self.routes).union(*(c.topics() for c in self.consumers.values()))
         for topic in sorted(wanted):
-            before = self.routes.get(topic)
+            is_new = topic not in self.routes
             try:
-                route = yield from self.fetch_route(topic, self.config.request_timeout)
+                yield from self.fetch_route(topic, self.config.request_timeout)
                 self._quiet.discard(topic)
-                if route != before:
+                if is_new:
                     self._route_changed(topic)
             except AerobeeError as error:
                 if topic not in self.planned:

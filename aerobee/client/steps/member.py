@@ -27,7 +27,7 @@ from aerobee.client.steps.pulling import Puller
 from aerobee.client.steps.rebalance import rebalance_by_members, rebalance_topics, stay_balanced
 from aerobee.client.steps.sending_back import retry_topic
 from aerobee.client.wire_queues import from_wire, to_wire
-from aerobee.errors import AerobeeError
+from aerobee.errors import AerobeeError, BrokerError
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.client import ConsumerData
 from aerobee.remoting.wire.bodies.queue import (
@@ -215,14 +215,36 @@ class Member:
     # ── Offsets ──
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None) -> Steps[None]:
-        """Commit the given offsets, or the progress of each held queue.
+        """Commit the given offsets, or the progress of each held queue; as many as possible.
 
-        Raises: TransportError, BrokerError.
+        Raises: the first TransportError or BrokerError, at the end.
         """
-        wanted = offsets if offsets is not None else self._uncommitted()
-        for queue, offset in dict(wanted).items():
-            yield from self._commit_one(queue, offset)
+        failed = yield from self._commit_each(
+            dict(offsets if offsets is not None else self._uncommitted())
+        )
+        for error in failed.values():
+            raise error
+
+    def _commit_each(
+        self, wanted: Mapping[MessageQueue, int]
+    ) -> Steps[dict[MessageQueue, AerobeeError]]:
+        """Commit queue by queue, and save; returns the failures.
+
+        A broker may refuse one topic only, a deleted one for example. A broker that is away gets
+        no further requests.
+        """
+        failed: dict[MessageQueue, AerobeeError] = {}
+        away: set[str] = set()
+        for queue, offset in wanted.items():
+            if queue.broker_name not in away:
+                try:
+                    yield from self._commit_one(queue, offset)
+                except AerobeeError as error:
+                    failed[queue] = error
+                    if not isinstance(error, BrokerError):
+                        away.add(queue.broker_name)
         self.offsets.save()
+        return failed
 
     def _commit_one(self, queue: MessageQueue, offset: int) -> Steps[None]:
         yield from self.offsets.commit(queue, offset)
@@ -245,20 +267,13 @@ class Member:
                 yield from self._commit_if_possible()
 
     def _commit_if_possible(self) -> Steps[None]:
-        """Commit at each broker; a failure at one does not stop the others."""
+        """Commit what can be committed; the first failure is logged."""
         about = f"commit {self.group}"
-        failed: dict[str, AerobeeError] = {}
-        for queue, offset in self._uncommitted().items():
-            if queue.broker_name not in failed:
-                try:
-                    yield from self._commit_one(queue, offset)
-                except AerobeeError as error:
-                    failed[queue.broker_name] = error
-        self.offsets.save()
+        failed = yield from self._commit_each(self._uncommitted())
         if not failed:
             self.instance.works_again(about)
-        for reason in failed.values():
-            self.instance.log_once(about, "offsets of %s not committed: %s", self.group, reason)
+        for error in failed.values():
+            self.instance.log_once(about, "offsets of %s not committed: %s", self.group, error)
 
     # ── Resets ──
 

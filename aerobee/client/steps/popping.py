@@ -28,6 +28,7 @@ from aerobee.errors import (
     AerobeeError,
     BrokerNotFoundError,
     ConfigurationError,
+    TransportError,
     UnsupportedRequestError,
 )
 from aerobee.hooks import ConsumeOutcome
@@ -124,7 +125,7 @@ class Popper:
     """How many bytes the bodies of one response may take; one message alone may take more."""
     _turn: int = 0
     _single_acks: set[str] = field(default_factory=set)
-    """Addresses without BATCH_ACK_MESSAGE (5.0)."""
+    """Brokers without BATCH_ACK_MESSAGE (5.0)."""
 
     def begin(self) -> list[Steps[None]]:
         """The steps to run until closed."""
@@ -232,6 +233,7 @@ class Popper:
             order=False,
         )
         try:
+            yield from self.instance.locate(queue, self.instance.config.request_timeout)
             ask = Ask(
                 address=self.instance.master(name),
                 header=header,
@@ -328,15 +330,14 @@ class Popper:
     def _acknowledge_at(
         self, name: str, some: Sequence[tuple[ReceivedMessage, Receipt]]
     ) -> Steps[None]:
-        address = self.instance.master(name)
-        if address not in self._single_acks:
+        if name not in self._single_acks:
             try:
-                yield from self._acknowledge_together(name, address, some)
+                yield from self._acknowledge_together(name, some)
             except UnsupportedRequestError:
-                self._single_acks.add(address)
-        if address in self._single_acks:
+                self._single_acks.add(name)
+        if name in self._single_acks:
             for message, receipt in some:
-                yield from self._acknowledge_one(name, address, message, receipt)
+                yield from self._acknowledge_one(name, message, receipt)
         for message, _ in some:
             self._ended(message, ConsumeOutcome.SUCCESS)
 
@@ -346,7 +347,7 @@ class Popper:
             self.deliveries.ended(message.topic, message.properties[RECEIPT], outcome)
 
     def _acknowledge_together(
-        self, name: str, address: str, some: Iterable[tuple[ReceivedMessage, Receipt]]
+        self, name: str, some: Sequence[tuple[ReceivedMessage, Receipt]]
     ) -> Steps[None]:
         # Two topics may be popped in the same millisecond, with the same queue and offset.
         offsets: dict[tuple[str, Receipt], list[int]] = defaultdict(list)
@@ -367,10 +368,10 @@ class Popper:
             for (topic, pop), popped in offsets.items()
         ]
         body = BatchAckRequest(acks=acks, broker_name=name).to_bytes()
-        yield from self._ask(name, address, BatchAckMessage(), body)
+        yield from self._ask(name, some[0][0].topic, BatchAckMessage(), body)
 
     def _acknowledge_one(
-        self, name: str, address: str, message: ReceivedMessage, receipt: Receipt
+        self, name: str, message: ReceivedMessage, receipt: Receipt
     ) -> Steps[None]:
         header = AckMessage(
             consumer_group=self.config.group,
@@ -379,7 +380,7 @@ class Popper:
             extra_info=message.properties[RECEIPT],
             offset=int(receipt.offset),
         )
-        yield from self._ask(name, address, header)
+        yield from self._ask(name, message.topic, header)
 
     def extend(self, message: ReceivedMessage, seconds: float) -> Steps[None]:
         """Keep a message invisible for `seconds` from now; it gets a new receipt.
@@ -414,8 +415,7 @@ class Popper:
             offset=int(receipt.offset),
             invisible_time=invisible_ms,
         )
-        name = receipt.broker
-        return (yield from self._ask(name, self.instance.master(name), header))
+        return (yield from self._ask(receipt.broker, message.topic, header))
 
     def send_back(self, message: ReceivedMessage, delay_s: float | None) -> Steps[None]:
         """Have a message delivered again after `delay_s`; without a try left it is a dead letter.
@@ -442,13 +442,24 @@ class Popper:
     def _ask(
         self,
         name: str,
-        address: str,
+        topic: str,
         header: AckMessage | BatchAckMessage | ChangeInvisibleTime,
         body: bytes = b"",
     ) -> Steps[tuple[Ask, Command]]:
+        """Send a request to the broker that messages of a topic were popped from.
+
+        Raises: BrokerError, TransportError, BrokerNotFoundError.
+        """
         timeout_s = self.instance.config.request_timeout
+        yield from self.instance.locate(MessageQueue(topic, name, ANY_QUEUE), timeout_s)
+        address = self.instance.master(name)
         ask = Ask(address=address, header=header, body=body, timeout_s=timeout_s)
-        answer: Command = yield ask
+        try:
+            answer: Command = yield ask
+        except TransportError:
+            # The broker may have moved: another try finds it.
+            self.instance.suspect(topic)
+            raise
         if answer.code != ResponseCode.SUCCESS:
             raise error_of(ask, answer, name)
         return ask, answer

@@ -13,6 +13,8 @@ from aerobee.errors import (
     BrokerError,
     BrokerNotFoundError,
     CompressionError,
+    NoNameServerError,
+    RouteNotFoundError,
     TransportError,
 )
 from aerobee.remoting.wire.codes import ResponseCode
@@ -34,6 +36,16 @@ ANSWER_WITHIN_S = 30.0
 ROOM_CHECK_S = 1.0
 PAUSE_S = 1.0
 """The pause after a failed pull."""
+ROUTE_AGAIN_S = 5.0
+"""How often failing pulls query the route: name servers must cope with those of all clients."""
+PULL_AGAIN = (
+    TransportError,
+    BrokerError,
+    BrokerNotFoundError,
+    RouteNotFoundError,
+    NoNameServerError,
+)
+"""The errors after which a queue is pulled again."""
 NOTHING_THERE = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -91,6 +103,7 @@ class Puller:
         """Pull once; returns the seconds to pause before the next pull."""
         name, topic, interrupt = held.queue.broker_name, held.queue.topic, held.interrupt
         try:
+            yield from self.instance.locate(held.queue, self.instance.config.request_timeout)
             ask = self._ask(held, subscription)
             asked_at = self.instance.clock.monotonic()
             answer = yield ask
@@ -103,9 +116,9 @@ class Puller:
                 held.counts.pulls += 1
                 held.counts.pull_s += held.pulled_at - asked_at
                 held.counts.pulled += len(held.waiting) - before
-        except (TransportError, BrokerError, BrokerNotFoundError) as error:
+        except PULL_AGAIN as error:
             if not isinstance(error, BrokerError):
-                self.instance.suspect(topic)
+                self.instance.suspect(topic, ROUTE_AGAIN_S)
             elif refused := filter_refused(subscription, error):
                 held.broken = refused
                 held.cache.arrived.set()

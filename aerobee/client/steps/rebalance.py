@@ -119,12 +119,27 @@ def rebalance_by_members(holder: Holder, topic: str) -> Steps[None]:
     own = share(holder, sorted(route.to_subscribe), members)
     for queue in [q for q in holder.held if q.topic == topic and q not in own]:
         yield from holder.give_up(queue)
-    for queue in own:
-        yield from holder.take_on(queue)
+    yield from take_on_all(holder, own)
     if instance.config.client_id not in members:
         # The broker has no heartbeat of this client, so the allocation had no queues.
         instance.subscriptions_changed()
         raise ConsumerNotOnlineError(206, "we are no member", "broker", "", "rebalance")
+
+
+def take_on_all(holder: Holder, queues: Sequence[MessageQueue]) -> Steps[None]:
+    """Take on queues; those of a broker that fails do not keep others waiting.
+
+    Raises: the first AerobeeError, at the end.
+    """
+    failed: dict[str, AerobeeError] = {}
+    for queue in queues:
+        if queue.broker_name not in failed:
+            try:
+                yield from holder.take_on(queue)
+            except AerobeeError as error:
+                failed[queue.broker_name] = error
+    for first in failed.values():
+        raise first
 
 
 def share(
@@ -207,10 +222,9 @@ def rebalance_by_broker(holder: PopHolder, topic: str) -> Steps[None]:
         if queue.topic == topic and assigned.get(queue) is not holder.pops(queue):
             yield from holder.give_up(queue)
     for queue, pops in assigned.items():
-        if not pops:
-            yield from holder.take_on(queue)
-        elif queue not in holder.held and not holder.closing.is_set:
+        if pops and queue not in holder.held and not holder.closing.is_set:
             holder.take_on_popped(queue)
+    yield from take_on_all(holder, [queue for queue, pops in assigned.items() if not pops])
 
 
 def query_assignment(

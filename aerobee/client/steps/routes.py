@@ -145,9 +145,9 @@ class Routes:
             return None
         return self.routes.get(topic)
 
-    def suspect(self, topic: str) -> None:
-        """Mark a route as possibly stale: its next use queries it again, at most once a second."""
-        self._suspects[topic] = self._fetched.get(topic, 0.0) + 1.0
+    def suspect(self, topic: str, every_s: float = 1.0) -> None:
+        """Mark a route as possibly stale: its next use queries it again, at most every so often."""
+        self._suspects[topic] = self._fetched.get(topic, 0.0) + every_s
 
     def route_to_publish(
         self, topic: str, timeout_s: float, *, fresh: bool = False

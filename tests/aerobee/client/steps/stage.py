@@ -128,5 +128,12 @@ def route(*brokers: str, queues: int = 4, perm: int = 6, broker_ids: str = "0") 
     return answer(body=json.dumps(value).encode())
 
 
+def moved(broker: str = "broker-a") -> Command:
+    """The answer of `route`, in which the broker has another machine."""
+    before = route(broker)
+    body = before.body.replace(b'"%s:' % broker.encode(), b'"new-host:')
+    return answer(body=body)
+
+
 def no_topic() -> Command:
     return answer(17, remark="No topic route info in name server for the topic: T")

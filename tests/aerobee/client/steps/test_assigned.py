@@ -32,7 +32,7 @@ from aerobee.remoting.wire.headers.pop import (
 )
 from tests.aerobee.client.aio.test_push_consumer import Seen, send, until
 from tests.aerobee.client.fronts import Front
-from tests.aerobee.client.steps.stage import Stage, answer, route
+from tests.aerobee.client.steps.stage import Stage, answer, moved, route
 from tests.aerobee.client.steps.test_member import pulled
 from tests.conftest import AnyBroker
 from tests.kit.raw_client import RawConnection
@@ -206,6 +206,20 @@ def test_nothing_popped_is_committed_and_acknowledgements_leave_together() -> No
     [ack] = BatchAckRequest.from_bytes(ask.body).acks
     assert (ack.topic, ack.queue_id) == ("T", 0)
     assert not play.stage.asked(UpdateConsumerOffset)
+
+
+def test_a_pop_finds_a_broker_that_has_moved() -> None:
+    play = Play()
+    held = play.member.held[ALL]
+    play.stage.answers(GetRouteInfo, moved())
+    play.stage.answers(PopMessage, ConnectError("refused"))
+    for _ in range(3):
+        play.stage.perform(play.member.fetch(held))
+        play.stage.now_s += 1.0
+    assert {ask.address for ask in play.stage.asked(PopMessage)} == {
+        "broker-a:10911",
+        "new-host:10911",
+    }
 
 
 def test_what_is_late_is_not_handed_out() -> None:

@@ -1,6 +1,7 @@
 """A member of a group as a play: which queues it takes, where it begins, what it commits."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from aerobee.errors import (
     QueueNotAssignedError,
     RouteNotFoundError,
     SubscriptionError,
+    TopicNotFoundError,
 )
 from aerobee.remoting.wire.bodies.client import HeartbeatData
 from aerobee.remoting.wire.command import Command
@@ -297,6 +299,26 @@ def test_a_group_is_consumed_once_per_client(stage: Stage, consumer: Consumer) -
         Consumer(stage)
 
 
+def test_a_broker_that_is_away_does_not_keep_the_queues_of_others(
+    stage: Stage, consumer: Consumer
+) -> None:
+    stage.answers(GetRouteInfo, route("broker-a", "broker-b", queues=2))
+    asked_of_a: list[Ask] = []
+
+    def start(ask: Ask) -> Command:
+        if ask.address.startswith("broker-a"):
+            asked_of_a.append(ask)
+            raise ConnectError("refused")
+        return answer(offset=42)
+
+    stage.answers(QueryConsumerOffset, start)
+    consumer.subscribe()
+    assert {queue.broker_name for queue in consumer.member.held} == {"broker-b"}
+    assert len(consumer.member.held) == 2
+    assert len(asked_of_a) == 1, "each further request would wait for its timeout"
+    assert consumer.member.rebalance_now.is_set, "the rest is tried again soon"
+
+
 # ── Where it begins ──
 
 
@@ -397,6 +419,36 @@ def test_after_trouble_the_next_pull_waits(
     assert consumer.member.holding(T0).position == 100
 
 
+def test_a_pull_finds_a_broker_that_has_moved(stage: Stage, consumer: Consumer) -> None:
+    consumer.subscribe()
+    begun = stage.now_s
+    consumer.member.rebalance_now.clear()
+    stage.answers(GetRouteInfo, route("broker-a", broker_ids="9"), route("broker-b"))
+    stage.answers(LitePullMessage, ConnectError("refused"))
+    for _ in range(7):
+        assert consumer.pull(T0) == 1.0
+        stage.now_s += 1.0
+    asked = {ask.address for ask in stage.asked(LitePullMessage)}
+    assert asked == {"broker-a:10911", "broker-a:10920"}
+    assert len(stage.asked(GetRouteInfo)) == 2, "one at the begin, then every 5 seconds"
+    assert stage.now_s - begun < 10
+    assert consumer.member.rebalance_now.is_set, "the queues are those of another broker now"
+
+
+def test_a_name_server_that_is_away_does_not_end_the_pulls(
+    stage: Stage, consumer: Consumer
+) -> None:
+    consumer.assign(T0)
+    stage.answers(GetRouteInfo, ConnectError("refused"))
+    stage.answers(LitePullMessage, ConnectError("refused"), pulled(100, then=101))
+    stage.now_s += 60.0
+    assert consumer.pull(T0) == 1.0
+    assert consumer.pull(T0) == 0.0
+    stage.instance.routes.clear()
+    stage.instance.suspect("T", 0.0)
+    assert consumer.pull(T0) == 1.0
+
+
 def test_what_arrives_after_a_seek_is_not_for_us(stage: Stage, consumer: Consumer) -> None:
     consumer.assign(T0)
 
@@ -475,6 +527,43 @@ def test_offsets_may_be_given(stage: Stage, consumer: Consumer) -> None:
     consumer.assign(T0)
     stage.perform(consumer.member.commit({T0: 5, T1: 6}))
     assert consumer.committed() == {"0": "5", "1": "6"}
+
+
+def refused_at(*places: tuple[str, str]) -> Callable[[Ask], Command]:
+    """What brokers say to commits: these topics are gone from these brokers."""
+
+    def say(ask: Ask) -> Command:
+        topic = ask.header.ext()["topic"]
+        gone = (topic, ask.address.partition(":")[0]) in places
+        return answer(17, remark=f"topic[{topic}] not exist") if gone else answer()
+
+    return say
+
+
+def test_a_deleted_topic_does_not_keep_others_from_being_committed(
+    stage: Stage, consumer: Consumer
+) -> None:
+    other = MessageQueue("U", "broker-a", 0)
+    consumer.assign(T0, other)
+    stage.answers(UpdateConsumerOffset, refused_at(("T", "broker-a")))
+    with pytest.raises(TopicNotFoundError):
+        stage.perform(consumer.member.commit(None))
+    assert consumer.member.holding(other).committed == 100
+    for queue in (T0, other):
+        consumer.member.holding(queue).move_to(50)
+    stage.perform(consumer.member.close(4.0))
+    topics = [ask.header.ext()["topic"] for ask in stage.asked(UpdateConsumerOffset)]
+    assert topics == ["T", "U", "T", "U"]
+
+
+def test_a_broker_that_is_away_is_not_asked_to_commit_queue_by_queue(
+    stage: Stage, consumer: Consumer
+) -> None:
+    consumer.assign(T0, T1, T2)
+    stage.answers(UpdateConsumerOffset, ConnectError("refused"))
+    with pytest.raises(ConnectError):
+        stage.perform(consumer.member.commit(None))
+    assert len(stage.asked(UpdateConsumerOffset)) == 1
 
 
 def test_seeking_stays_within_the_queue(stage: Stage, consumer: Consumer) -> None:

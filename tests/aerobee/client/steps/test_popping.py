@@ -35,7 +35,7 @@ from aerobee.remoting.wire.headers.pop import BatchAckMessage, PopMessage, Query
 from tests.aerobee.client.aio.test_pull_consumer import send
 from tests.aerobee.client.aio.test_push_consumer import drained
 from tests.aerobee.client.fronts import Front
-from tests.aerobee.client.steps.stage import Stage, answer, route
+from tests.aerobee.client.steps.stage import Stage, answer, moved, route
 from tests.aerobee.client.steps.test_assigned import set_mode
 from tests.aerobee.client.steps.test_held_queue import message
 from tests.conftest import AnyBroker
@@ -281,6 +281,32 @@ def test_a_broker_that_is_away_keeps_no_acknowledgement_from_the_others() -> Non
         "broker-a:10911",
         "broker-b:10911",
     ]
+
+
+def test_a_second_try_to_acknowledge_finds_a_broker_that_has_moved() -> None:
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a"), moved())
+    stage.perform(stage.instance.route("T", 1.0))
+    stage.answers(BatchAckMessage, ConnectError("refused"), answer())
+    popper = Popper(stage.instance, PopConfig(group="g"))
+    popped = replace(message(0), properties={RECEIPT: "0 1700000000000 60000 3 0 broker-a 2 0"})
+    with pytest.raises(ConnectError):
+        stage.perform(popper.acknowledge([popped]))
+    stage.now_s += 1.0
+    stage.perform(popper.acknowledge([popped]))
+    assert [ask.address for ask in stage.asked(BatchAckMessage)] == [
+        "broker-a:10911",
+        "new-host:10911",
+    ]
+
+
+def test_another_client_acknowledges_what_it_has_no_route_for_yet() -> None:
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a"))
+    stage.answers(BatchAckMessage, answer())
+    popped = replace(message(0), properties={RECEIPT: "0 1700000000000 60000 3 0 broker-a 2 0"})
+    stage.perform(Popper(stage.instance, PopConfig(group="g")).acknowledge([popped]))
+    assert len(stage.asked(BatchAckMessage)) == 1
 
 
 def test_a_broker_holds_no_request_for_as_long_as_its_caller_would_wait() -> None:
