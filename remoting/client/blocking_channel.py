@@ -136,7 +136,7 @@ class BlockingChannel:
         encoding: int = Encoding.JSON,
         link: Link = PLAIN,
     ) -> Self:
-        """Open a connection to `host:port`. The timeout applies to each address of a host name.
+        """Open a connection to `host:port`. The timeout covers all addresses of a host name.
 
         Raises: ConnectFailed, which names the address.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from aerobee.remoting.client.calls import host_and_port, reason_of
@@ -15,19 +16,22 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.client.link import Link
 
+MOMENT_S = 0.001
+"""The least time for an address: a timeout of 0 would mean not to wait at all."""
+
 
 def open_socket(
     address: str, timeout_s: float, link: Link, stall_s: float
 ) -> socket.socket | TlsSocket:
     """Connect to `host:port`, with TLS if the link says so, or by its shortcut.
 
-    The timeout applies to each address of a host name; `stall_s` is how long a TLS peer may read
+    The timeout does not cover the query of a host name; `stall_s` is how long a TLS peer may read
     nothing. Raises: ConnectFailed, which names the address.
     """
     host, port = host_and_port(address)
     try:
         inside = None if link.shortcut is None else link.shortcut(address)
-        sock = inside or socket.create_connection((host, port), timeout_s)
+        sock = inside or connected(host, port, timeout_s)
     except TimeoutError as error:
         raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s") from error
     except (OSError, ValueError) as error:
@@ -44,6 +48,37 @@ def open_socket(
             raise ConnectFailed(f"{address}: {reason_of(error)}") from error
         raise
     return wrapped
+
+
+def connected(host: str, port: int, timeout_s: float) -> socket.socket:
+    """A connection to one of the addresses of a host, which are tried in turn.
+
+    Each gets its share of the time left: one that is silent leaves the others theirs.
+    Raises: OSError, that of the last address; ValueError for an impossible name.
+    """
+    known = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    deadline = monotonic() + timeout_s
+    failed: OSError | None = None
+    for left in range(len(known), 0, -1):
+        family, kind, protocol, _, address = known[-left]
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:
+            # A system without IPv6, for example.
+            failed = error
+            continue
+        try:
+            sock.settimeout(max(MOMENT_S, (deadline - monotonic()) / left))
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            failed = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failed or OSError("the host has no address")
 
 
 def poll_of(sock: socket.socket | TlsSocket) -> Callable[[float], object] | None:

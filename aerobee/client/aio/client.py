@@ -339,8 +339,11 @@ class Client:
         self._channels[address] = channel
         self.instance.connected(address)
         # Brokers that moved get no more requests at their old address.
-        for left in self.instance.take_left() & self._channels.keys():
-            await self._channels.pop(left).aclose()
+        left = self.instance.take_left() & self._channels.keys()
+        gone = [self._channels.pop(each) for each in left]
+        with anyio.CancelScope(shield=True):
+            for old in gone:
+                await old.aclose()
         return channel
 
     # ── Requests from brokers ──

@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -560,15 +560,41 @@ def test_a_refused_connection_names_the_address_and_the_reason() -> None:
         BlockingChannel.connect(gone.address, 5.0)
 
 
-def test_a_connection_that_does_not_come_about_in_time_fails(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def create_connection(address: tuple[str, int], timeout: float) -> None:
-        raise TimeoutError("timed out")
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """An address whose system answers no request for a connection."""
+    with socket.socket() as listener, ExitStack() as fill:
+        listener.bind(("127.0.0.2", 0))
+        listener.listen(0)
+        for _ in range(4):
+            caller = fill.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(listener.getsockname())
+        yield f"127.0.0.2:{listener.getsockname()[1]}"
 
-    monkeypatch.setattr(socket, "create_connection", create_connection)
-    with pytest.raises(ConnectFailed, match=rf"{peer.address}: no connection within 0\.05 s"):
-        BlockingChannel.connect(peer.address, 0.05)
+
+def test_a_connection_that_does_not_come_about_in_time_fails(deaf: str) -> None:
+    with pytest.raises(ConnectFailed, match=rf"{deaf}: no connection within 0\.05 s"):
+        BlockingChannel.connect(deaf, 0.05)
+
+
+def test_an_address_of_a_host_that_is_silent_leaves_time_for_the_next(
+    peer: Peer, deaf: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a name of several name servers, the first of which is down."""
+    known = [
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, int(port)))
+        for host, _, port in (address.partition(":") for address in (deaf, peer.address))
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: known)
+    channel = BlockingChannel.connect("name-servers:9876", 1.0)
+    channel.close()
+    del known[1]
+    with pytest.raises(ConnectFailed, match=r"name-servers:9876: no connection within 0\.05 s"):
+        BlockingChannel.connect("name-servers:9876", 0.05)
+    known.clear()
+    with pytest.raises(ConnectFailed, match="no address"):
+        BlockingChannel.connect("name-servers:9876", 1.0)
 
 
 def test_a_host_name_that_cannot_be_one_fails_to_connect() -> None:
