@@ -132,7 +132,7 @@ class Instance(Routes):
     def remember(self, topic: str, route: TopicRoute) -> TopicRoute:
         """Store a route; brokers that are new in it get a heartbeat at once.
 
-        A change of a known route calls for a rebalance, whoever has queried it.
+        A change of a known route calls for a rebalance, also where a producer has queried it.
         """
         before = self.routes.get(topic)
         Routes.remember(self, topic, route)

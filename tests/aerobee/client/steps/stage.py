@@ -131,7 +131,7 @@ def route(*brokers: str, queues: int = 4, perm: int = 6, broker_ids: str = "0") 
 def moved(broker: str = "broker-a") -> Command:
     """The answer of `route`, in which the broker has another machine."""
     before = route(broker)
-    body = before.body.replace(b'"%s:' % broker.encode(), b'"new-host:')
+    body = bytes(before.body).replace(b'"%s:' % broker.encode(), b'"new-host:')
     return answer(body=body)
 
 
