@@ -25,7 +25,7 @@ from aerobee.client.steps.asking import ask_address, ask_broker
 from aerobee.client.steps.offsets import Offsets as GroupOffsets
 from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
 from aerobee.client.steps.routes import Routes
-from aerobee.errors import BrokerNotFoundError, ConfigurationError
+from aerobee.errors import BrokerNotFoundError, ConfigurationError, RouteNotFoundError
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.spark.access import OPEN, Access
 from aerobee.spark.offsets import Offsets, Queue
@@ -111,6 +111,17 @@ class Cluster:
         Raises: RouteNotFoundError, NoNameServerError.
         """
         return self._connections.perform(self.routes.first_route_to_publish(topic, wait_s))
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether the name server has the topic now, plain or with its namespace.
+
+        Raises: NoNameServerError.
+        """
+        try:
+            self.route(topic, fresh=True)
+        except RouteNotFoundError:
+            return False
+        return True
 
     def suspect(self, topic: str) -> None:
         """Mark a route as possibly stale: its next use queries it again, at most once a second."""

@@ -25,6 +25,7 @@ from aerobee.cli.output import echo, escaped, write_json
 from aerobee.client.settings.client import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.failures import plainly
+from aerobee.spark.jobs.places import literal
 from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
@@ -291,7 +292,7 @@ class Source:
         return {name.lower(): text for name, text in both.items()}
 
     def _archived(self, spark: SparkSession) -> DataFrame:
-        messages = spark.read.parquet(str(self.archive))
+        messages = spark.read.parquet(literal(str(self.archive)))
         if self.topics:
             messages = messages.where(messages.topic.isin(*self.topics))
         return messages.where(messages.topic.rlike(self.pattern)) if self.pattern else messages

@@ -11,6 +11,7 @@ of these: it opens no `s3a:`, and `hdfs:` only where libhdfs is installed.
 from __future__ import annotations
 
 import os
+import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DRAFT = ".draft"
+OF_PATTERNS = re.compile(r"[\\\[\]{}*?]")
 
 
 class AlreadyRunningError(AerobeeError):
     """Another run of the same job is active; trying again helps when it has ended."""
 
     retryable = True
+
+
+def literal(path: str) -> str:
+    """A path for a read of Spark, which takes it for a pattern, but writes to it as it is."""
+    return OF_PATTERNS.sub(r"\\\g<0>", path)
 
 
 def _jvm(spark: SparkSession) -> Any:

@@ -110,7 +110,7 @@ def goes(messages: DataFrame, sending: ResendOptions, *, keep_queues: bool) -> D
     """The rows to send; rows of one queue stay together and in order."""
     if keep_queues:
         messages = messages.repartition("topic", "brokerName", "queueId").sortWithinPartitions(
-            "topic", "brokerName", "queueId", "queueOffset"
+            "topic", "brokerName", "queueId", "commitLogOffset"
         )
     return outgoing(messages, sending.target(), sending.run, keep_queues=keep_queues)
 

@@ -47,22 +47,24 @@ from aerobee.spark.jobs.sending import (
     sending_options,
 )
 from aerobee.spark.jobs.stats import LEVELS, level_ms
-from aerobee.spark.jobs.tables import KINDS, check_kind
+from aerobee.spark.jobs.tables import KINDS, SEGMENT, check_kind
 from aerobee.spark.jobs.waiting import DUE, HOLDERS, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from aerobee.spark.jobs.common import Output, Session
+    from aerobee.spark.jobs.manifest import Entry
     from aerobee.spark.jobs.sending import ResendOptions
 
 INVISIBLE = 4
 """The sysFlag bit of transactions that are not committed: no consumer ever saw those messages."""
 OF_GROUPS = "%"
 """The prefix of topics for retries and dead letters."""
-ORDER = ("topic", "brokerName", "queueId", DUE, "queueOffset")
+ORDER = ("topic", "brokerName", "queueId", DUE, "commitLogOffset")
+"""Not by queue offset: a topic that was deleted and made anew begins again at 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,8 @@ class Restore:
 
 
 def restored(spark: SparkSession, task: Restore) -> DataFrame:
-    """The messages to send. Raises: AerobeeError, if the archive has none of the time range.
+    """The messages to send. Raises: AerobeeError, if the archive has none of the time range, or has
+    lost some of it.
 
     Only segments in the manifest are read, without leftovers of a killed run. Messages that still
     waited at the end of the archive have the time at which they are due in DUE.
@@ -95,20 +98,19 @@ def restored(spark: SparkSession, task: Restore) -> DataFrame:
             f"{source.manifest_path} has no entries: give the --output of an `archive` run, and "
             "its --manifest if it had one"
         )
-    starts = [
-        start
-        for start, entry in entries.items()
+    wanted = [
+        entry
+        for entry in entries.values()
         if (task.since_ms is None or entry.max_store_timestamp >= task.since_ms)
         and (task.until_ms is None or entry.min_store_timestamp < task.until_ms)
     ]
-    if not starts:
+    if not wanted:
         raise AerobeeError(f"{source.manifest_path} names no archived segment of that time")
-    kind = KINDS[source.kind]
-    rows = _chosen(with_place(kind.read(spark, source.output, starts)), task)
+    rows = _chosen(_whole(spark, source, wanted), task)
     rows = rows.withColumn(DUE, sql.lit(None).cast("timestamp_ltz"))
     if not rows.where(rows["topic"].isin(*HOLDERS)).isEmpty():
         # Whether a message has left, any later segment may tell.
-        everything = with_place(kind.read(spark, source.output, list(entries)))
+        everything = _whole(spark, source, [*entries.values()])
         rows = rows.unionByName(_chosen(waiting(everything, level_ms(task.levels)), task))
     rows = rows.where(~rows["topic"].isin(*HOLDERS))
     if task.topics:
@@ -116,8 +118,24 @@ def restored(spark: SparkSession, task: Restore) -> DataFrame:
     return rows if task.born else rows.drop(BORN)
 
 
-def with_place(rows: DataFrame) -> DataFrame:
-    """Rows of an archive with PLACE, except messages of transactions that are not committed."""
+def _whole(spark: SparkSession, source: Archive, entries: Sequence[Entry]) -> DataFrame:
+    """All rows of these segments with PLACE, except of transactions that are not committed.
+
+    Raises: AerobeeError, if there are not as many as the entries say.
+    """
+    starts = [entry.start for entry in entries]
+    rows = KINDS[source.kind].read(spark, source.output, starts)
+    counts = {row[SEGMENT]: row["count"] for row in rows.groupBy(SEGMENT).count().collect()}
+    for entry in entries:
+        there = counts.get(entry.start, 0)
+        # The growing end may have been replaced by more of it, before its entry.
+        if there < entry.records or (entry.sealed and there > entry.records):
+            raise AerobeeError(
+                f"{source.output} has {there} rows of segment {entry.segment}, and its entry says "
+                f"{entry.records}: files of it are missing, or a run replaces them just now. Where "
+                "the store is still there, remove the entry and archive the segment again; "
+                "`aerobee spark replay --archive` sends the rows that are there"
+            )
     return rows.where(rows["sysFlag"].bitwiseAND(INVISIBLE) == 0).withColumn(PLACE, place())
 
 
@@ -185,7 +203,7 @@ def restore(
     from pyspark.sql import functions as sql
 
     for name, queues in needed(plan, sending.to_topic).items():
-        make_topic(name_server, name, queues)
+        make_topic(name_server, name, queues, to_broker)
     wanted = rows.where(rows["topic"].isin(*[row["topic"] for row in plan]))
     ordered = wanted.repartition("topic", "queueId").sortWithinPartitions(*ORDER)
     sent = outgoing(ordered, sending.target(), sending.run, keep_queues=True)
@@ -217,22 +235,34 @@ def needed(plan: Sequence[Mapping[str, Any]], to_topic: str | None) -> dict[str,
     return queues
 
 
-def make_topic(name_server: str, name: str, queues: int) -> None:
+def make_topic(name_server: str, name: str, queues: int, to_broker: str | None) -> None:
     """Create a topic with `queues` queues on every broker, unless it exists.
 
-    Raises: ConfigurationError, if it exists with fewer.
+    Raises: ConfigurationError, if its queues to be written are too few, or of several brokers.
     """
-    access = cluster_options(name_server).access
-    with AdminClient(name_server, **access.client_options()) as admin:
-        if name not in admin.topics():
+    cluster = cluster_at(name_server)
+    if not cluster.has_topic(name):
+        check_broker(name, to_broker, cluster.brokers())
+        access = cluster_options(name_server).access
+        with AdminClient(name_server, **access.client_options()) as admin:
             admin.create_topic(name, queues=queues)
-            return
-    there = cluster_at(name_server).queues([name])
-    most = max((queue.queue_id + 1 for queue, _ in there), default=0)
+        return
+    lines = cluster.route(name).to_publish
+    check_broker(name, to_broker, sorted({line.broker_name for line in lines}))
+    most = sum(to_broker in (None, line.broker_name) for line in lines)
     if most < queues:
         raise ConfigurationError(
             f"topic {name} has {most} queues, its messages were in {queues}: make more with "
             f"`aerobee topic create {name} --queues {queues}`"
+        )
+
+
+def check_broker(topic: str, wanted: str | None, there: Collection[str]) -> None:
+    """Check that messages of a topic go to one broker. Raises: ConfigurationError."""
+    if len(there) > 1 if wanted is None else wanted not in there:
+        raise ConfigurationError(
+            f"--to-broker: say one of those that topic {topic} can be written to: "
+            f"{', '.join(there) or 'none'}"
         )
 
 

@@ -44,12 +44,12 @@ __all__ = [
 REPLAY = "AB_REPLAY"
 """Property with the name of the run that sent a message again."""
 FROM = "AB_REPLAY_FROM"
-"""Property with the location that it was read from: broker, topic, queue, offset."""
+"""Property with the location that it was read from: what `place` makes."""
 CLOCK_SLACK_MS = 3_600_000
 """How far the clocks of brokers may be behind the clock that named a run."""
 RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 NEEDED = (
-    *("topic", "brokerName", "queueId", "queueOffset"),
+    *("topic", "brokerName", "queueId", "queueOffset", "commitLogOffset"),
     *("body", "tags", "keys", "properties", "msgId", "flag"),
 )
 """The columns of a read that `outgoing` needs."""
@@ -176,11 +176,16 @@ def _not_past(name: str) -> Column:
 
 
 def place() -> Column:
-    """The location of a message in the source, which is unique there."""
+    """The location of a message in the source: broker, topic, queue, offset, and place in the log.
+
+    The last makes it unique: a log also has what was in a topic before it was deleted, and made
+    anew it begins again at offset 0.
+    """
     from pyspark.sql import functions as sql
 
     broker = sql.coalesce("brokerName", sql.lit(""))
-    return sql.concat_ws("/", broker, "topic", sql.col("queueId"), sql.col("queueOffset"))
+    numbers = ("queueId", "queueOffset", "commitLogOffset")
+    return sql.concat_ws("/", broker, "topic", *map(sql.col, numbers))
 
 
 def place_of(messages: DataFrame) -> Column:
@@ -202,8 +207,8 @@ def not_sent_yet(
 
     # Of messages that wait again, the timers are in a topic of the broker.
     holders = (WHEEL_TOPIC,) if DUE in messages.columns else ()
-    there = set(cluster_at(name_server).topics())
-    present = sorted(there.intersection((*targets, *holders)))
+    cluster = cluster_at(name_server)
+    present = [topic for topic in (*targets, *holders) if cluster.has_topic(topic)]
     if not present:
         return messages
     options = {"nameServer": name_server, "subscribe": ",".join(present), "columns": "properties"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.errors import ConfigurationError
+from aerobee.spark.jobs.places import literal
 from aerobee.spark.rows.columns import COLUMNS, ddl_of
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _write_parquet(rows: DataFrame, path: str, starts: Sequence[int]) -> None:
 
 
 def _read_parquet(spark: SparkSession, path: str, starts: Sequence[int]) -> DataFrame:
-    folders = [f"{path.rstrip('/')}/{name}" for name in _folders(starts)]
+    folders = [literal(f"{path.rstrip('/')}/{name}") for name in _folders(starts)]
     # Given explicitly, so that no file is opened for it, and small logs do not get `int` columns.
     schema = f"{ddl_of(COLUMNS)}, {SEGMENT} bigint"
     return spark.read.schema(schema).option("basePath", path).parquet(*folders)

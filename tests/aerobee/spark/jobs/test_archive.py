@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs import archive as job
 from aerobee.spark.jobs.archive import Archive, archive
+from aerobee.spark.jobs.common import Source
 from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
 from aerobee.spark.storefiles.files import segments_of
@@ -272,3 +273,13 @@ def test_no_kill_of_job_or_broker_loses_or_doubles_a_message(
     assert [one for one in found if one in acked] == feeder.acked, "all of it, in order"
     assert {one for one in found if one not in acked} <= set(feeder.unsure)
     assert len(feeder.acked) > 100 * len(victims)
+
+
+def test_an_output_is_a_path_and_no_pattern(
+    spark: SparkSession, stores: Stores, tmp_path: Path
+) -> None:
+    lake = tmp_path / "broker-[a] {b,c} d? *\\"
+    task = Archive(store=stores.early, output=str(lake), marks=False, tail=True)
+    assert archive(spark, task).failed == {}
+    source = Source(archive=str(lake), topics=("bills",))
+    assert source.read(spark, ["body"]).count() == len(EARLY["bills", 0])

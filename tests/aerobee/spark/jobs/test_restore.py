@@ -12,6 +12,7 @@ from aerobee.blocking import ConsumeFrom, PullConsumer
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs import restore as job
 from aerobee.spark.jobs.archive import Archive, archive
+from aerobee.spark.jobs.common import cluster_at
 from aerobee.spark.jobs.restore import (
     Restore,
     counted,
@@ -19,12 +20,15 @@ from aerobee.spark.jobs.restore import (
     planned,
     restored,
 )
+from aerobee.spark.jobs.restore import make_topic as make_queues
 from aerobee.store.format.system_names import WHEEL_TOPIC
-from tests.aerobee.spark.filling import make_topic
+from tests.aerobee.spark.filling import CREATE_TOPIC, make_topic
 from tests.aerobee.spark.jobs.lakes import SEGMENT_BYTES, Message, messages, say, talk
+from tests.aerobee.spark.store_maker import StoreMaker
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.java import VERSIONS, toolkit
 from tests.kit.java_driver import JavaClient
-from tests.kit.raw_client import RawConnection
+from tests.kit.raw_client import RawConnection, topic_fields
 from tests.kit.reading import read_topic
 
 if TYPE_CHECKING:
@@ -251,6 +255,89 @@ def test_a_topic_with_too_few_queues_is_refused_and_not_changed(lake: Path, back
         job.command.main([*options, "--to-topic", "narrow"], standalone_mode=False)
     with RawConnection(back.broker.address) as connection:
         assert read_topic(connection, "narrow", 0) == []
+
+
+def test_a_topic_that_was_made_anew_comes_back_whole_and_in_order(
+    spark: SparkSession, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Its queue offsets are in the log twice: a run that is completed must not take one for two."""
+    store = StoreMaker(tmp_path / "store")
+    for life in (b"old", b"new"):
+        for number in range(40):
+            store.put(b"%s %d" % (life, number), queue_offset=number)
+    lake = lake_of(spark, store, tmp_path)
+    broker = start_broker()
+    options = ["--namesrv", broker.namesrv_address, "--archive", lake, "--run", "run-1", "--yes"]
+    early = f"commitLogOffset < {store.puts[30].place}"
+    job.command.main([*options, "--where", early], standalone_mode=False)
+    job.command.main(options, standalone_mode=False)
+    with RawConnection(broker.address) as connection:
+        found = [one.body for one in read_topic(connection, "orders", 0)]
+    assert found == [one.body for one in store.puts]
+
+
+def test_an_archive_that_has_lost_files_is_refused(
+    spark: SparkSession, shared_broker: StartBroker, tmp_path: Path
+) -> None:
+    store = StoreMaker(tmp_path / "store")
+    for number in range(60):
+        store.put(b"%d" % number * 30)
+    lake = lake_of(spark, store, tmp_path)
+    next((tmp_path / "lake" / "segment=4096").glob("*.parquet")).unlink()
+    options = ["--namesrv", shared_broker().namesrv_address, "--archive", lake, "--yes"]
+    lost = r"has 0 rows of segment 0{16}4096, and its entry says [1-9]\d: files of it are missing"
+    with pytest.raises(AerobeeError, match=lost):
+        job.command.main([*options, "--to-topic", "lost"], standalone_mode=False)
+
+
+def test_in_a_namespace_a_topic_is_found_by_either_name(
+    spark: SparkSession,
+    shared_broker: StartBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is not found would be made again, with fewer queues, and everything sent again."""
+    store = StoreMaker(tmp_path / "store")
+    for number in range(20):
+        store.put(b"%d" % number, "shop%spaced", number % 2)
+    lake = lake_of(spark, store, tmp_path)
+    broker = shared_broker()
+    make_topic(broker, "shop%spaced", 4)
+    monkeypatch.setenv("AEROBEE_NAMESPACE", "shop")
+    options = ["--namesrv", broker.namesrv_address, "--archive", lake, "--run", "run-1", "--yes"]
+    for _ in range(2):
+        job.command.main(options, standalone_mode=False)
+    with RawConnection(broker.address) as connection:
+        counts = [len(read_topic(connection, "shop%spaced", queue)) for queue in range(4)]
+    assert counts == [10, 10, 0, 0]
+
+
+def test_of_several_brokers_one_must_be_said_before_anything_is_made_or_sent(
+    shared_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = shared_broker()
+    target, name = broker.namesrv_address, "of-two"
+    second = BrokerProcess(data=tmp_path / "b", settings={"brokerName": "b"}, namesrv=target)
+    with second, RawConnection(broker.address) as connection:
+        for to_broker in (None, "typo"):
+            with pytest.raises(ConfigurationError, match=rf"topic {name} can be written to: b, "):
+                make_queues(target, name, 4, to_broker)
+        assert not cluster_at(target).has_topic(name)
+        make_queues(target, name, 4, "b")
+        narrow = topic_fields(name, 4) | {"writeQueueNums": 2}
+        assert connection.call(CREATE_TOPIC, narrow).code == 0
+        [other] = cluster_at(target).brokers().keys() - {"b"}
+        make_queues(target, name, 4, "b")
+        with pytest.raises(ConfigurationError, match=rf"topic {name} has 2 queues"):
+            make_queues(target, name, 4, other)
+
+
+def lake_of(spark: SparkSession, store: StoreMaker, home: Path) -> str:
+    """The archive of a whole store."""
+    lake = str(home / "lake")
+    task = Archive(store=store.write(), output=lake, tail=True, job="job-1")
+    assert archive(spark, task).failed == {}
+    return lake
 
 
 def test_a_topic_gets_as_many_queues_as_any_of_its_sources_had() -> None:

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.spark
 EXAMPLES = Path(__file__).parents[4] / "examples" / "spark"
 
 DDL = (
-    "topic string, brokerName string, queueId int, queueOffset bigint, body binary, tags string, "
+    "topic string, brokerName string, queueId int, queueOffset bigint, "
+    "commitLogOffset bigint, body binary, tags string, "
     "keys string, properties map<string,string>, msgId string, flag int"
 )
 
@@ -32,8 +33,8 @@ def test_the_users_properties_stay_and_the_brokers_go(spark: SparkSession) -> No
     theirs["__SHARDINGKEY"] = "customer 7"
     users = {"trace": "t-1", "empty": "", "UNIQ": "y"}
     rows = [
-        ("orders", "b", 3, 9, b"body", "EU", "k1 k2", theirs | users, "ID", 5),
-        ("orders", "b", 0, 1, b"", None, None, None, None, 0),
+        ("orders", "b", 3, 9, 700, b"body", "EU", "k1 k2", theirs | users, "ID", 5),
+        ("orders", "b", 0, 1, 80, b"", None, None, None, None, 0),
     ]
     messages = spark.createDataFrame(rows, DDL)
     assert messages.columns == list(NEEDED)
@@ -44,12 +45,12 @@ def test_the_users_properties_stay_and_the_brokers_go(spark: SparkSession) -> No
         "body": b"body",
         "tags": "EU",
         "keys": "k1 k2",
-        "properties": users | {REPLAY: "run-1", FROM: "b/orders/3/9"},
+        "properties": users | {REPLAY: "run-1", FROM: "b/orders/3/9/700"},
         "msgId": "ID",
         "flag": 5,
         "shardingKey": "customer 7",
     }
-    told = {REPLAY: "run-1", FROM: "b/orders/0/1"}
+    told = {REPLAY: "run-1", FROM: "b/orders/0/1/80"}
     assert (second.properties, second.shardingKey) == (told, None)
     assert [row.asDict() for row in planned(out).collect()] == [
         {"topic": "copy", "messages": 2, "bodyBytes": 4}

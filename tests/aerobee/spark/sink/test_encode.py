@@ -379,7 +379,7 @@ def test_properties_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize(
     ("left", "kept"),
     [
-        *((0, ""), (70, ""), (290, "AB_REPLAY"), (330, "AB_REPLAY_FROM AB_REPLAY")),
+        *((0, ""), (70, ""), (290, "AB_REPLAY"), (340, "AB_REPLAY_FROM AB_REPLAY")),
         (1_000, "WAIT AB_REPLAY_FROM AB_REPLAY"),
     ],
 )
@@ -387,7 +387,7 @@ def test_a_copied_message_fits_wherever_it_came_from_a_broker_that_took_it(
     left: int, kept: str
 ) -> None:
     """What we add gives way to what brokers add; what they had added before is gone."""
-    ours = {"AB_REPLAY": "20260301T120000.000000Z", "AB_REPLAY_FROM": "broker-a/orders/3/12"}
+    ours = {"AB_REPLAY": "20260301T120000.000000Z", "AB_REPLAY_FROM": "broker-a/orders/3/12/5120"}
     theirs = {"UNIQ_KEY": "0A" * 16, "TAGS": "red"}
     big = "v" * (32_767 - left - len(properties.encode(theirs)) - len("big__"))
     own = pa.array([[("big", big), *ours.items()], [("a", "b"), *ours.items()]], TEXT_MAP)
