@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aerobee.client.steps.effects import Signal
+from aerobee.errors import ClientClosedError
 from aerobee.remoting.border import Border
 
 if TYPE_CHECKING:
@@ -24,9 +25,16 @@ async def receive(
     client: Client, popper: Popper, topic: str, most: int, wait_s: float, expression: Expression
 ) -> list[ReceivedMessage]:
     """Return messages as soon as there are any. Raises: as `Popper.receive`, ClientStateError."""
+    try:
+        group = client.working_group()
+    except ClientClosedError:
+        # The consumer may have been closed by another task, and its client with it.
+        if popper.closing.is_set:
+            return []
+        raise
     receipt = Receipt()
     steps = popper.receive(topic, most, wait_s, expression, receipt.given_up)
-    client.working_group().start_soon(fill, receipt, client, steps)
+    group.start_soon(fill, receipt, client, steps)
     try:
         await receipt.ended.wait()
     except BaseException:

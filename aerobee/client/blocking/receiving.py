@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.errors import ClientClosedError
+
 if TYPE_CHECKING:
     from aerobee.client.blocking.client import Client
     from aerobee.client.filters import Expression
@@ -15,5 +17,11 @@ def receive(
     client: Client, popper: Popper, topic: str, most: int, wait_s: float, expression: Expression
 ) -> list[ReceivedMessage]:
     """Return messages as soon as there are any. Raises: as `Popper.receive`, ClientStateError."""
-    client.check_works()
-    return client.perform(popper.receive(topic, most, wait_s, expression))
+    try:
+        client.check_works()
+        return client.perform(popper.receive(topic, most, wait_s, expression))
+    except ClientClosedError:
+        # The consumer may have been closed by another thread, and its client with it.
+        if popper.closing.is_set:
+            return []
+        raise

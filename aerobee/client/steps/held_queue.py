@@ -17,6 +17,7 @@ from aerobee.client.steps.figures import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from aerobee.client.filters import Filter
     from aerobee.client.message import ReceivedMessage
@@ -78,6 +79,8 @@ class HeldQueue:
     """Set as soon as half of the cached messages are delivered."""
     locked_at: float = 0.0
     """When the broker last confirmed the lock of the queue: orderly only."""
+    stored_at: datetime | None = None
+    """When the last pulled message was stored, by the clock of its broker."""
     pulled_at: float = 0.0
     consumed_at: float = 0.0
     """When messages were last pulled, and last delivered, in monotonic seconds."""

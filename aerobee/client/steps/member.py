@@ -88,7 +88,9 @@ class Member:
     def __post_init__(self) -> None:
         self.hooks = self.instance.config.hooks
         self.offsets = Offsets(self.instance, self.config.group)
-        self.puller = Puller(self.instance, self.config.group, self.config.pull_batch)
+        self.puller = Puller(
+            self.instance, self.config.group, self.config.pull_batch, self.offsets.at_time
+        )
         self.figures = Figures(self.instance.clock.monotonic())
 
     def begin(self) -> list[Steps[None]]:

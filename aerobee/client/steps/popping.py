@@ -248,6 +248,9 @@ class Popper:
                 return []
             expect(ask, answer, name)
         except AerobeeError as error:
+            if until.is_set:
+                # A close has ended the connection, too.
+                return []
             if not error.retryable:
                 raise
             self.instance.suspect(topic)

@@ -21,6 +21,9 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage, PullMessageResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
     from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.held_queue import HeldQueue, Subscription
@@ -36,6 +39,8 @@ ANSWER_WITHIN_S = 30.0
 ROOM_CHECK_S = 1.0
 PAUSE_S = 1.0
 """The pause after a failed pull."""
+AGAIN_PAUSE_S = 0.05
+"""The pause before the same pull, if the broker wants it again: a slave may be behind for long."""
 ROUTE_AGAIN_S = 5.0
 """How often failing pulls query the route: name servers must cope with those of all clients."""
 PULL_AGAIN = (
@@ -79,7 +84,15 @@ def pull_of_one(
 class Puller:
     """The pull requests of one group."""
 
-    def __init__(self, instance: Instance, group: str, batch: int) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        group: str,
+        batch: int,
+        at_time: Callable[[MessageQueue, datetime], Steps[int]],
+    ) -> None:
+        """`at_time` finds the first message of a queue that was stored then or later."""
+        self._at_time = at_time
         self.instance = instance
         self.group = group
         self.batch = batch
@@ -105,13 +118,16 @@ class Puller:
         try:
             yield from self.instance.locate(held.queue, self.instance.config.request_timeout)
             ask = self._ask(held, subscription)
-            asked_at = self.instance.clock.monotonic()
+            asked_at, asked_for = self.instance.clock.monotonic(), held.next_offset
             answer = yield ask
             if interrupt.is_set or answer is None:
                 return 0.0
             held.pulled_at = self.instance.clock.monotonic()
             before = len(held.waiting)
-            self._keep(held, subscription, ask, answer)
+            if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+                yield from self._follow(held, ask, answer)
+            else:
+                self._keep(held, subscription, ask, answer)
             if answer.code == ResponseCode.SUCCESS:
                 held.counts.pulls += 1
                 held.counts.pull_s += held.pulled_at - asked_at
@@ -126,7 +142,8 @@ class Puller:
             self.instance.log_once(f"pull {name}", "pulling %s failed: %s", held.queue, error)
             return PAUSE_S
         self.instance.works_again(f"pull {name}")
-        return 0.0
+        same = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and held.next_offset == asked_for
+        return AGAIN_PAUSE_S if same else 0.0
 
     def _ask(self, held: HeldQueue, subscription: Subscription) -> Ask:
         address = self.instance.reader(held.queue.broker_name)
@@ -155,17 +172,6 @@ class Puller:
                     return
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY:
                 pass
-            case ResponseCode.PULL_OFFSET_MOVED:
-                moved = next_offset(ask, answer)
-                self.instance.log_once(
-                    f"moved {held.queue}",
-                    "%s: offset %d is not there, going on at %d",
-                    held.queue,
-                    held.next_offset,
-                    moved,
-                )
-                held.move_to(moved)
-                return
             case ResponseCode.REQUEST_CODE_NOT_SUPPORTED if isinstance(ask.header, LitePullMessage):
                 self._old_brokers.add(ask.address)
                 return
@@ -173,6 +179,29 @@ class Puller:
                 raise error_of(ask, answer, held.queue.broker_name)
         if held.broken is None:
             held.next_offset = next_offset(ask, answer)
+
+    def _follow(self, held: HeldQueue, ask: Ask, answer: Command) -> Steps[None]:
+        """Continue at the offset of a broker, which does not have the wanted one.
+
+        Pulled messages stay if the wanted one has expired. A queue that ends before it was made
+        anew with its topic, or lost its end with its broker: then nothing is skipped that is
+        unfinished, or was stored since the last pulled message. Raises: as `pull` handles.
+        """
+        queue, wanted, interrupt = held.queue, held.next_offset, held.interrupt
+        moved = next_offset(ask, answer)
+        bounds = header_of(ask, answer, PullMessageResponse)
+        if moved == bounds.min_offset > wanted:
+            held.next_offset = moved
+        else:
+            if wanted > bounds.max_offset:
+                moved = min(moved, held.commit_point)
+                if held.stored_at is not None:
+                    moved = min(moved, (yield from self._at_time(queue, held.stored_at)))
+            if interrupt.is_set:
+                return
+            held.move_to(moved)
+        text = "%s: offset %d is not there, going on at %d"
+        self.instance.log_once(f"moved {queue}", text, queue, wanted, moved)
 
     def _keep_messages(self, held: HeldQueue, subscription: Subscription, answer: Command) -> bool:
         """Add the messages of a response, up to the first that is unreadable or finds no room.
@@ -185,6 +214,7 @@ class Puller:
             name, namespace = held.queue.broker_name, self.instance.config.namespace
             for message in received(answer.body, name, namespace, lambda: held.room_bytes):
                 seen += 1
+                held.stored_at = message.stored_at
                 if message.queue_offset >= held.next_offset:
                     if wants(message.tag):
                         held.add(message)

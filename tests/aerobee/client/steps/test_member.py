@@ -77,15 +77,17 @@ def pulled(*offsets: int, then: int, tag: str = "", sys_flag: int = 0) -> Comman
     return pull_answer(0, then, b"".join(records))
 
 
-def pull_answer(code: int, then: int, body: bytes = b"") -> Command:
+def pull_answer(
+    code: int, then: int, body: bytes = b"", *, least: int = 0, end: int = 1000
+) -> Command:
     """With the fields that every such answer carries."""
     return answer(
         code,
         body,
         suggestWhichBrokerId=0,
         nextBeginOffset=then,
-        minOffset=0,
-        maxOffset=1000,
+        minOffset=least,
+        maxOffset=end,
         topicSysFlag=0,
         groupSysFlag=0,
     )
@@ -395,6 +397,85 @@ def test_an_offset_that_is_gone_moves_to_one_that_is_there(
     stage.answers(LitePullMessage, pull_answer(21, 7))
     assert consumer.pull(T0) == 0
     assert consumer.member.holding(T0).position == 7
+
+
+def test_a_slave_that_is_behind_is_not_asked_without_a_pause(
+    stage: Stage, consumer: Consumer
+) -> None:
+    consumer.assign(T0)
+    stage.answers(LitePullMessage, pull_answer(20, 110), pull_answer(20, 110))
+    assert consumer.pull(T0) == 0
+    assert consumer.pull(T0) == 0.05
+
+
+def test_expired_messages_are_passed_over_and_pulled_ones_are_not(
+    stage: Stage, consumer: Consumer
+) -> None:
+    consumer.assign(T0)
+    expired = pull_answer(21, 500, least=500)
+    stage.answers(LitePullMessage, pulled(100, 101, then=102), expired, pulled(500, then=501))
+    for _ in range(3):
+        consumer.pull(T0)
+    assert [message.queue_offset for message in consumer.poll()] == [100, 101, 500]
+
+
+def test_a_broker_that_lost_its_end_gets_no_unfinished_message_skipped(
+    stage: Stage, consumer: Consumer
+) -> None:
+    """It had 100 to 101 when it became master; 102 was lost, and another 102 came since."""
+    consumer.assign(T0)
+    stage.answers(LitePullMessage, pulled(100, 101, 102, then=103), pull_answer(21, 102, end=102))
+    stage.answers(SearchOffset, answer(offset=102))
+    consumer.pull(T0)
+    assert len(consumer.poll(most=1)) == 1
+    consumer.pull(T0)
+    assert consumer.member.holding(T0).next_offset == 100
+
+
+def test_a_broker_that_lost_its_end_gets_no_new_message_skipped(
+    stage: Stage, consumer: Consumer
+) -> None:
+    consumer.assign(T0)
+    stage.answers(
+        LitePullMessage, pulled(*range(100, 110), then=110), pull_answer(21, 107, end=107)
+    )
+    stage.answers(SearchOffset, answer(offset=104))
+    consumer.pull(T0)
+    consumer.member.done(consumer.poll())
+    consumer.pull(T0)
+    assert consumer.member.holding(T0).next_offset == 104
+    (search,) = stage.asked(SearchOffset)
+    assert search.header.ext()["timestamp"] == "1", "when the last pulled one was stored"
+
+
+def test_a_topic_made_anew_is_read_from_its_begin(stage: Stage, consumer: Consumer) -> None:
+    consumer.assign(T0)
+    stage.answers(LitePullMessage, pulled(100, 101, then=102), pull_answer(21, 2, end=2))
+    stage.answers(SearchOffset, ConnectError("refused"), answer(offset=0))
+    consumer.pull(T0)
+    consumer.member.done(consumer.poll())
+    assert consumer.pull(T0) == 1.0
+    assert consumer.member.holding(T0).next_offset == 102, "it is asked again"
+    assert consumer.pull(T0) == 0.0
+    assert consumer.member.holding(T0).next_offset == 0
+    stage.perform(consumer.member.commit(None))
+    assert consumer.committed() == {"0": "0"}
+
+
+def test_a_seek_while_the_end_of_a_queue_is_asked_for_wins(
+    stage: Stage, consumer: Consumer
+) -> None:
+    consumer.assign(T0)
+    stage.answers(LitePullMessage, pulled(100, then=101), pull_answer(21, 2, end=2))
+
+    def meanwhile(ask: Ask) -> Command:
+        consumer.member.holding(T0).move_to(1)
+        return answer(offset=0)
+
+    stage.answers(SearchOffset, meanwhile)
+    consumer.pull(T0)
+    consumer.pull(T0)
+    assert consumer.member.holding(T0).next_offset == 1
 
 
 def test_an_old_broker_is_asked_in_its_own_words(stage: Stage, consumer: Consumer) -> None:

@@ -18,7 +18,7 @@ from aerobee.client.steps.effects import Ask
 from aerobee.client.steps.popping import RECEIPT, Popper
 from aerobee.client.steps.popping_member import HOLD_S, PoppingMember
 from aerobee.client.steps.traces import Traces
-from aerobee.errors import BrokerNotFoundError, ConfigurationError, ConnectError
+from aerobee.errors import BrokerNotFoundError, ConfigurationError, ConnectError, TransportError
 from aerobee.hooks import ConsumeOutcome
 from aerobee.remoting.wire.bodies.client import HeartbeatData
 from aerobee.remoting.wire.bodies.pop import (
@@ -129,6 +129,16 @@ async def test_only_wanted_tags_come_and_the_others_are_no_obstacle(
         assert not await consumer.receive(topic, wait=0.1, expression="B")
         with pytest.raises(ConfigurationError, match="1 to 32"):
             await consumer.receive(topic, max_messages=33)
+
+
+@pytest.mark.since("5.0.0")
+async def test_a_closed_consumer_returns_none(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    await send(front, topic, b"for others")
+    async with front.pop(fresh("group"), start_from=FIRST) as consumer:
+        pass
+    assert await consumer.receive(topic) == []
+    assert [message async for message in consumer.messages(topic)] == []
 
 
 @pytest.mark.since("5.0.0")
@@ -298,6 +308,22 @@ def test_a_second_try_to_acknowledge_finds_a_broker_that_has_moved() -> None:
         "broker-a:10911",
         "new-host:10911",
     ]
+
+
+def test_a_connection_that_a_close_has_ended_is_no_trouble(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a"))
+    popper = Popper(stage.instance, PopConfig(group="g"))
+
+    def meanwhile(ask: Ask) -> Command:
+        popper.closing.set()
+        raise TransportError("closed by us")
+
+    stage.answers(PopMessage, meanwhile)
+    assert stage.perform(popper.receive("T", 32, 10.0, "*")) == []
+    assert not caplog.messages
 
 
 def test_another_client_acknowledges_what_it_has_no_route_for_yet() -> None:
