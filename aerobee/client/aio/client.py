@@ -377,18 +377,15 @@ async def wait(signal: Signal, seconds: float) -> None:
 
 
 def on_asyncio() -> bool:
-    """Whether the current task runs on asyncio (and not on trio)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    """Whether the current task runs on asyncio (and not on trio, which may be a guest of it)."""
+    return anyio.get_cancelled_exc_class() is asyncio.CancelledError
 
 
 def running_loop() -> object:
     """The event loop that runs this code, asyncio's or trio's."""
-    if on_asyncio():
+    try:
         return asyncio.get_running_loop()
-    token = anyio.lowlevel.current_token()
-    # From anyio 4.11 on the token of trio is wrapped anew at each call.
-    return getattr(token, "native_token", token)
+    except RuntimeError:
+        token = anyio.lowlevel.current_token()
+        # From anyio 4.11 on the token of trio is wrapped anew at each call.
+        return getattr(token, "native_token", token)

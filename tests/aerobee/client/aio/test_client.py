@@ -1,18 +1,20 @@
 """The life of clients: where their tasks live, what ends them, what they survive."""
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+import trio
 
 import aerobee
 import aerobee.blocking
-from aerobee import ConsumeFrom, Message
+from aerobee import ConsumeFrom, Message, SendResult
 from aerobee.client.route import TopicRoute
 from aerobee.client.steps.asking import ask_address
 from aerobee.errors import (
@@ -29,6 +31,9 @@ from tests.aerobee.client.fronts import Front
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.ports import HOST
 from tests.remoting.client.peer import Peer
+
+if TYPE_CHECKING:
+    from outcome import Outcome
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
@@ -62,6 +67,27 @@ async def test_closing_twice_is_nothing_new(front: Front) -> None:
 
 async def to_thread(call: Callable[[], object]) -> None:
     await anyio.to_thread.run_sync(call)
+
+
+def test_trio_may_be_a_guest_of_asyncio(broker: AnyBroker, fresh: Fresh) -> None:
+    """As in a program whose main loop is asyncio's."""
+    topic = fresh("topic")
+
+    async def guest() -> SendResult:
+        async with aerobee.Producer(broker.namesrv_address) as producer:
+            return await producer.send(Message(topic, b"x"))
+
+    async def host() -> SendResult:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Outcome[SendResult]] = loop.create_future()
+        trio.lowlevel.start_guest_run(
+            guest,
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            done_callback=ended.set_result,
+        )
+        return (await ended).unwrap()
+
+    assert asyncio.run(host()).ok
 
 
 @on_loops

@@ -1,6 +1,7 @@
 """Sending as a play: what is asked of whom, and what the caller gets."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from aerobee.client.steps.sending import Sender, hashed
 from aerobee.errors import (
     BatchSendError,
     BrokerBusyError,
+    BrokerError,
     ClientClosedError,
     ConfigurationError,
     ConnectError,
@@ -34,7 +36,7 @@ from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRoute
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
 from aerobee.store.format import properties
 from aerobee.store.format.batch import batch_items
-from tests.aerobee.client.steps.stage import Line, Stage, answer, no_topic, route
+from tests.aerobee.client.steps.stage import Line, Stage, answer, moved, no_topic, route
 
 FAST = RetryPolicy(attempts=3, per_try=3.0, backoff=0.0, patient=False)
 
@@ -346,6 +348,27 @@ def test_after_a_lost_connection_the_route_is_asked_again(stage: Stage) -> None:
     result = stage.perform(one.send(Message("T", b"x"), None, None, False))
     assert len(stage.asked(GetRouteInfo)) == 2
     assert result.queue.broker_name == "broker-b"
+
+
+@pytest.mark.parametrize("code", [14, 16, 17])
+def test_a_master_that_refuses_writes_is_looked_for_anew(stage: Stage, code: int) -> None:
+    """It is a slave now, or its topic may be written elsewhere only."""
+    stage.answers(GetRouteInfo, route("broker-a"))
+    one = sender(stage, retry=RetryPolicy())
+    stage.perform(one.send(Message("T", b"x"), None, None, False))
+    stage.now_s += 5
+    stage.answers(GetRouteInfo, moved())
+
+    def refused_before(ask: Ask) -> Command:
+        old = ask.address.startswith("broker-a:")
+        return answer(code, remark="not here") if old else stored(ask)
+
+    stage.answers(SendMessageV2, refused_before)
+    with suppress(BrokerError):
+        # What the same broker would repeat is raised, but asked about before the next send.
+        stage.perform(one.send(Message("T", b"x"), None, None, False))
+    assert stage.perform(one.send(Message("T", b"x"), None, None, False)).ok
+    assert stage.asked(SendMessageV2)[-1].address == "new-host:10911"
 
 
 def test_an_old_route_is_better_than_none(stage: Stage) -> None:
