@@ -13,6 +13,8 @@ from aerobee.store.files.sync_thread import SyncThread
 from tests.kit.virtual_time import Opening
 
 WORK_S = 0.05
+ENDS = 20
+"""Which of two tasks of trio is first is by chance."""
 
 
 @pytest.mark.trio
@@ -49,3 +51,15 @@ async def test_time_passes_while_a_test_holds_a_thread(
         await trio.to_thread.run_sync(opening.wait)
         await trio.to_thread.run_sync(threading.Event().wait, WORK_S)
     assert trio.current_time() == began
+
+
+def test_a_loop_ends_while_a_thread_works() -> None:
+    """What has begun in a thread is not in the way of a loop that is over."""
+
+    async def begin() -> None:
+        thread = SyncThread()
+        thread.start()
+        thread.submit(lambda: thread.pause(0), lambda failure: None)
+
+    for _ in range(ENDS):
+        trio.run(begin, clock=MockClock())

@@ -7,6 +7,7 @@ that a thread makes, on a slow machine further than on a fast one.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -47,8 +48,10 @@ class Working:
 
     def _wake(self) -> None:
         if not self._awake:
-            self._awake = True
-            trio.lowlevel.spawn_system_task(self._stay_awake)
+            # Refused in a loop that ends: no time passes there any more.
+            with suppress(RuntimeError):
+                trio.lowlevel.spawn_system_task(self._stay_awake)
+                self._awake = True
 
     async def _stay_awake(self) -> None:
         try:
