@@ -228,6 +228,9 @@ class Copy:
     def log(self, end: int) -> tuple[int, int]:
         """The segments of the log before its end, newest first; where the copy begins and ends."""
         begin = end
+        # A log without a message has this directory, too: without it the copy is no store.
+        place = self.target / "commitlog"
+        place.mkdir(mode=0o700)
         for file in sorted(self.place.log.iterdir(), reverse=True):
             if not file.name.isdigit() or int(file.name) >= end:
                 continue
@@ -236,8 +239,7 @@ class Copy:
                 with file.open("rb") as source:
                     size = os.fstat(source.fileno()).st_size
                     pieces = chunks(source.fileno(), 0, min(size, end - start))
-                    to = self.target / "commitlog" / file.name
-                    self.written(file, pieces, size=size, to=to)
+                    self.written(file, pieces, size=size, to=place / file.name)
             except FileNotFoundError:
                 break
             begin = start

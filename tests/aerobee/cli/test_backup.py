@@ -243,6 +243,23 @@ def test_no_half_backup_is_left_and_what_is_no_running_store_is_named(
     assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "data.log"]
 
 
+def test_a_store_without_a_message_has_a_backup_that_is_sound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "copy"
+    with BrokerProcess(data=tmp_path / "data", settings=SETTINGS) as source:
+        monkeypatch.setenv("NAMESRV_ADDR", source.namesrv_address)
+        with AdminClient(source.namesrv_address) as admin:
+            admin.create_topic("Orders", queues=2)
+        assert exit_code_of(run_line, ["backup", str(target)]) == DONE
+    assert exit_code_of(run_line, ["store", "verify", str(target)]) == DONE
+    with (
+        BrokerProcess(data=target, settings=SETTINGS) as restored,
+        AdminClient(restored.namesrv_address) as admin,
+    ):
+        assert "Orders" in admin.topics()
+
+
 def test_a_queue_ends_at_its_first_empty_unit() -> None:
     unit = (5).to_bytes(8, "big") + (91).to_bytes(4, "big") + bytes(8)
     empty = bytes(UNIT_BYTES)
