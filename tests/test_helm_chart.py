@@ -215,7 +215,32 @@ def test_it_is_open_to_nobody_without_an_account() -> None:
 
 def test_the_chart_refuses_to_render_a_broker_that_is_open_by_default() -> None:
     text = (CHART / "templates" / "statefulset.yaml").read_text("utf-8")
-    assert text.startswith("{{- if not (or .Values.insecure .Values.secret) }}\n{{- fail ")
+    given = "(or .Values.insecure .Values.secret .Values.config.authenticationEnabled)"
+    assert text.startswith(f"{{{{- if not {given} }}}}\n{{{{- fail ")
+
+
+def test_the_chart_refuses_settings_that_its_ports_and_probes_would_not_follow() -> None:
+    names = json.loads((CHART / "values.schema.json").read_bytes())["properties"]["config"][
+        "propertyNames"
+    ]
+    refused = set(names["not"]["enum"])
+    assert refused - {"auth", "broker", "namesrv", "remoting", "store", "tls"} <= {
+        one.name for one in schema.SCHEMA.values()
+    }
+    text = (CHART / "templates" / "statefulset.yaml").read_text("utf-8")
+    own = {schema.canon(name.lower()) for name in re.findall(r"name: AEROBEE_(\w+)", text)}
+    # A slave is given the name of its master there, and the template reads it.
+    assert own - {"brokername"} <= {schema.canon(name) for name in refused}
+    # Templates look for `grpcPort`: in another spelling it would be open, and published nowhere.
+    for name, whole in (("grpcPort", True), ("grpc_port", False), ("grpc-port", False)):
+        assert bool(re.search(names["pattern"], name)) == whole, name
+
+
+def test_prometheus_knows_a_broker_by_the_name_that_the_alerts_ask_for() -> None:
+    monitor = (CHART / "templates" / "servicemonitor.yaml").read_text("utf-8")
+    alerts = (ROOT / "conf" / "prometheus" / "alerts.yml").read_text("utf-8")
+    (job,) = set(re.findall(r'job="(\w+)"', alerts))
+    assert f"- targetLabel: job\n          replacement: {job}\n" in monitor
 
 
 def test_only_pods_of_the_namespace_reach_it() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from aerobee.broker import __main__ as main
+from aerobee.broker.config.schema import SCHEMA, canon
 from aerobee.cli.main import cli as command_line
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +69,19 @@ def test_a_unit_says_what_the_program_does(unit: Path) -> None:
     assert {word for word in words if word.startswith("-")} <= options
     data = Path(words[words.index("--data") + 1])
     assert str(data) == f"/var/lib/{said['StateDirectory'][0]}"
+
+
+def test_a_broker_and_a_name_server_of_one_machine_share_no_port_and_no_variable() -> None:
+    (broker, names) = UNITS[1], UNITS[0]
+    assert (broker.stem, names.stem) == ("aerobee", "aerobee-nameserver")
+    assert directives(broker)["EnvironmentFile"] != directives(names)["EnvironmentFile"]
+    page = (ROOT / "docs/operations/install.md").read_text(encoding="utf-8")
+    file = directives(names)["ExecStart"][0].split()[4]
+    (line,) = re.findall(rf'echo "(.*)" > {re.escape(file)}', page)
+    (port,) = yaml.safe_load(line).items()
+    setting = SCHEMA[canon(port[0])]
+    assert setting.name == "metricsPromExporterPort"
+    assert port[1] != setting.default
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

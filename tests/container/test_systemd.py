@@ -167,4 +167,7 @@ def test_the_name_server_alone_is_a_unit_too(machine: Machine) -> None:
     machine.run("systemctl stop aerobee")
     machine.run("systemctl start aerobee-nameserver")
     assert machine.state("aerobee-nameserver", "StatusText").startswith("serving at ")
-    machine.run("systemctl stop aerobee-nameserver && systemctl start aerobee")
+    for line in ("embedded_namesrv: false", "namesrv_addr: 127.0.0.1:9876"):
+        machine.run(f"echo '{line}' >> /etc/aerobee/broker.yaml")
+    machine.run("systemctl reset-failed && systemctl start aerobee")
+    eventually(lambda: paid(machine) == ["paid"], within_s=60.0, what="a route of both")
