@@ -19,7 +19,8 @@ StoreError
    ├─ StoreUnusable          the directory cannot be made, read or written
    └─ StoreDamaged           files contradict each other; recovery must not choose
 OSError
-└─ SyncFailed              a sync failed: what it was to make durable may be lost
+├─ SyncFailed              a sync failed: what it was to make durable may be lost
+└─ Unreadable              the disk cannot read some bytes, as of a bad sector; the rest it can
 """
 
 from __future__ import annotations
@@ -41,6 +42,13 @@ class SyncFailed(OSError):
     """fsync or fdatasync failed: the kernel takes for clean what the disk may lack, for good.
 
     Other calls that fail, for want of descriptors, memory or room, leave everything as it was.
+    """
+
+
+class Unreadable(OSError):
+    """The disk cannot read bytes of a file (EIO), as of a bad sector.
+
+    It says nothing about the bytes beside them: a reader goes on in front of them, and behind.
     """
 
 

@@ -111,8 +111,10 @@ class MessageStore:
         self.dispatcher = Dispatcher(self.commit_log, self.queues, levels, self.stats, aside, clock)
         self.arrivals = self.dispatcher.arrivals
         self.reader = MessageReader(config, self.commit_log, disk, clock, self.stats)
-        self.complete, self.reading = self.reader.cold.complete, self.reader.cold.reading
+        cold = self.reader.cold
+        self.complete, self.reading = cold.complete, cold.reading
         """`await complete(call)`: the result of a reading call that raises NotInMemory."""
+        self.complete_some = cold.complete_some
         self.message = partial(self.reader.message, self.queues)
         self._lock = LockFile(disk, root / names.LOCK)
         self._log_lock = LogLock(disk, log_directory)

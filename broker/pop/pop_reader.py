@@ -7,9 +7,7 @@ semantics §11.1 (PopMessageProcessor.popMsgFromTopic).
 
 from __future__ import annotations
 
-import errno
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
@@ -35,9 +33,8 @@ if TYPE_CHECKING:
 ALL_QUEUES: Final = -1
 FROM_END: Final = 1
 """The init mode of a group that begins at the end of the queue."""
-TRIES: Final = 12
-"""How often a pop is tried that meets a sector that the disk cannot read: with 32 messages at
-first, six times with one at the end."""
+TRIES: Final = 6
+"""How often a pop for one message is tried that meets a sector that the disk cannot read."""
 LOOKS: Final = 1_024
 """Queues read between two checks of the clock, about 1 ms."""
 PASS_S: Final = 0.010
@@ -263,14 +260,11 @@ class PopReader:
         Where a sector cannot be read, fewer messages are tried: those in front of it, and of other
         queues, which come first by chance.
         """
-        for left in reversed(range(TRIES)):
-            try:
-                return await self.complete(partial(self.read, scope))
-            except OSError as error:
-                if error.errno != errno.EIO or not left:
-                    raise
-            scope = scope._replace(max_messages=max(1, scope.max_messages // 2))
-        raise AssertionError("the last try returns or raises")
+        return await self._store.complete_some(
+            lambda most: self.read(scope._replace(max_messages=most)),
+            scope.max_messages,
+            alone=TRIES,
+        )
 
     def has_messages(self, scope: PopScope) -> PopResult:
         """Whether a pop could get a message: then `rest` is not 0. Raises: NotInMemory, OSError."""

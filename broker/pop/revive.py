@@ -14,7 +14,6 @@ back twice. Source: semantics §11.2 (PopReviveService).
 
 from __future__ import annotations
 
-import errno
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
@@ -35,7 +34,7 @@ from aerobee.broker.pop.pop_records import (
 from aerobee.broker.pop.revive_queue import ReviveQueue
 from aerobee.broker.send.retries import tried_again
 from aerobee.remoting.errors import BodyError
-from aerobee.store.errors import MessageIllegal
+from aerobee.store.errors import MessageIllegal, Unreadable
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode, value_of
 from aerobee.store.format.system_names import RETRY_PREFIX, REVIVE_GROUP, REVIVE_LOG_PREFIX
 from aerobee.store.results import UNSTORABLE, Location, PutStatus, location_of
@@ -329,9 +328,9 @@ class Revive:
         for offset in list(entry.left):
             try:
                 record = await self._store.complete(partial(self._message, point, offset))
-            except OSError as error:
-                # A sector that the disk cannot read holds up no other message.
-                if error.errno != errno.EIO or not self._comes_later(point, offset):
+            except Unreadable as error:
+                # It holds up no other message.
+                if not self._comes_later(point, offset):
                     raise
                 log.error("revive.read_failed", error=str(error))
                 entry.left.pop(offset, None)

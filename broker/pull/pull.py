@@ -8,7 +8,6 @@ parked. Source: semantics §1 (PullMessageProcessor).
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -191,16 +190,15 @@ class Pull:
         self, header: PullMessage | LitePullMessage, matches: Filter | None
     ) -> Answer:
         """Of messages behind one that the disk cannot read, none is given; those in front of it
-        are. Raises: OSError where it is the first.
+        are. Raises: Unreadable where it is the first, OSError.
         """
-        while True:
-            try:
-                result = await self._store.complete(lambda: self._read(header, matches))
-                return self._answer(header, _code(result, header.queue_offset), result)
-            except OSError as error:
-                if error.errno != errno.EIO or header.max_msg_nums <= 1:
-                    raise
-            header.max_msg_nums //= 2
+
+        def read(most: int) -> GetResult:
+            header.max_msg_nums = most
+            return self._read(header, matches)
+
+        result = await self._store.complete_some(read, header.max_msg_nums)
+        return self._answer(header, _code(result, header.queue_offset), result)
 
     def _answer(
         self, header: PullMessage | LitePullMessage, code: int, result: GetResult

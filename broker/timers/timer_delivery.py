@@ -9,7 +9,6 @@ Source: semantics §9.4 (TimerMessageStore).
 
 from __future__ import annotations
 
-import errno
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -22,7 +21,7 @@ from aerobee.broker.core.names import is_deliverable
 from aerobee.broker.core.puts import Copy
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_properties import TimerProperties, come_back, delete_keys
-from aerobee.store.errors import RecordDamaged
+from aerobee.store.errors import RecordDamaged, Unreadable
 from aerobee.store.format.copies import stored
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, value_of
 from aerobee.store.format.record import read
@@ -372,16 +371,11 @@ class TimerDelivery:
         """The records of the first of them; none where the disk cannot read the very first, which
         holds up no other. Raises: OSError.
         """
-        while True:
-            try:
-                return await self._store.complete(partial(self._read, part))
-            except OSError as error:
-                if error.errno != errno.EIO:
-                    raise
-                if len(part) == 1:
-                    log.error("timer.read_failed", error=str(error))
-                    return []
-            part = part[: len(part) // 2]
+        try:
+            return await self._store.complete_some(lambda most: self._read(part[:most]), len(part))
+        except Unreadable as error:
+            log.error("timer.read_failed", error=str(error))
+            return []
 
     def _read(self, part: Sequence[DueTimer]) -> list[memoryview | None]:
         """The records, None for deleted ones. Raises: NotInMemory with all pieces, OSError."""

@@ -8,7 +8,6 @@ semantics §9.4 (TimerEnqueueGetService, TimerEnqueuePutService).
 
 from __future__ import annotations
 
-import errno
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
@@ -19,6 +18,7 @@ import trio
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_delivery import POSTPONED_MS, SERVICE
 from aerobee.broker.timers.timer_properties import ROLLED, TimerProperties, delete_keys
+from aerobee.store.errors import Unreadable
 from aerobee.store.format.properties import value_of
 from aerobee.store.format.record import records
 from aerobee.store.format.system_names import WHEEL_TOPIC
@@ -124,15 +124,11 @@ class TimerEnqueue:
 
     async def _got(self, begin: int) -> GetResult | None:
         """The next messages; None where the disk cannot read the first. Raises: OSError."""
-        for most in (self._together(begin), 1):
-            try:
-                return await self._store.complete(partial(self._get, begin, most))
-            except OSError as error:
-                if error.errno != errno.EIO:
-                    raise
-                reason = str(error)
-        log.error("timer.read_failed", error=reason)
-        return None
+        try:
+            return await self._store.complete_some(partial(self._get, begin), self._together(begin))
+        except Unreadable as error:
+            log.error("timer.read_failed", error=str(error))
+            return None
 
     async def _postpone(self, begin: int) -> bool:
         """Have a message that the disk cannot read now put into the wheel topic again, later: its

@@ -8,7 +8,6 @@ refers to copies or units that a power cut took. Source: semantics §9.4 (TimerM
 
 from __future__ import annotations
 
-import errno
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -20,7 +19,7 @@ from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_delivery import TimerDelivery, TimerPuts
 from aerobee.broker.timers.timer_enqueue import TimerEnqueue
 from aerobee.broker.timers.timer_properties import TimerProperties
-from aerobee.store.errors import SyncFailed
+from aerobee.store.errors import SyncFailed, Unreadable
 from aerobee.store.flags import Flag
 from aerobee.store.format.record import read, records
 from aerobee.store.format.system_names import WHEEL_TOPIC
@@ -110,9 +109,7 @@ class Timers:
         """
         try:
             view = self._store.read(physical_offset)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
+        except Unreadable as error:
             log.error("timer.read_failed", error=str(error))
             return -1
         record = None if view is None else read(view)

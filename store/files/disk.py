@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import trio
 
+from aerobee.store.errors import Unreadable
 from aerobee.store.files.descriptors import UNTRACKED, Descriptors
 from aerobee.store.files.places import Places
 from aerobee.store.files.syncs import Syncs
@@ -64,8 +65,13 @@ class Handle:
         return f"<Handle {self.path} fd={self.fd}>"
 
     def pread(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file. Raises: OSError."""
-        return self._named(os.pread, size, position)
+        """Up to `size` bytes; fewer only at the end of the file. Raises: Unreadable, OSError."""
+        try:
+            return self._named(os.pread, size, position)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise Unreadable(error.errno, error.strerror, error.filename) from error
 
     def _named(self, function: Callable[..., R], *args: Any) -> R:
         """A call with the descriptor; an error of it names the file. Raises: OSError."""

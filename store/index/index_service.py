@@ -11,13 +11,12 @@ the log, and once. The checkpoint has a file's end time only when the file is fu
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
 
-from aerobee.store.errors import CONTENT_ERRORS, SyncFailed
+from aerobee.store.errors import CONTENT_ERRORS, SyncFailed, Unreadable
 from aerobee.store.format.faults import BLANK, END, MORE
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -399,7 +398,7 @@ class IndexService:
             if self._log.queue.find(at) is not file:
                 # Deleted meanwhile.
                 return b""
-            self._unreadable_at = at if error.errno == errno.EIO else -1
+            self._unreadable_at = at if isinstance(error, Unreadable) else -1
             self._retry_at = self._clock.monotonic() + RETRY_S
             log.warning("index.log_unreadable", path=str(file.path), error=str(error))
             return None
@@ -415,9 +414,7 @@ class IndexService:
                 length = min(SECTOR_BYTES, position + size - at)
                 try:
                     pieces.append(handle.pread(length, at))
-                except OSError as error:
-                    if error.errno != errno.EIO:
-                        raise
+                except Unreadable:
                     pieces.append(bytes(length))
         return b"".join(pieces)
 

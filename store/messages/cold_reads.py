@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
-from aerobee.store.errors import NotInMemory, NotRepeatable, Piece
+from aerobee.store.errors import NotInMemory, NotRepeatable, Piece, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -118,6 +119,22 @@ class ColdReads:
                 known.setdefault(piece.path, []).append((piece.position, data))
         raise NotRepeatable(f"the call was made {REPEATS_MAX} times and still reads from the disk")
 
+    async def complete_some(self, call: Callable[[int], T], most: int, *, alone: int = 1) -> T:
+        """As `complete`, of a call that reads at most so many messages.
+
+        Where the disk cannot read one of them, half as many are tried, so that those in front of it
+        are read; then it stands alone, and is tried so often. Raises: Unreadable for that one,
+        the errors of `call`, NotRepeatable, OSError.
+        """
+        while True:
+            try:
+                return await self.complete(partial(call, most))
+            except Unreadable:
+                alone -= most <= 1
+                if not alone:
+                    raise
+            most = max(1, most // 2)
+
     async def _in_turn(self, call: Callable[[], T], known: PiecesRead) -> T:
         """Call once, with what is known; others run first if such calls have taken their time.
 
@@ -148,7 +165,7 @@ class ColdReads:
             with self._disk.open(path, writable=False) as handle:
                 data = handle.pread(size, position)
             if len(data) < size:
-                raise OSError(errno.EIO, f"ends before byte {position + size}", str(path))
+                raise Unreadable(errno.EIO, f"ends before byte {position + size}", str(path))
             contents.append(data)
         return contents
 

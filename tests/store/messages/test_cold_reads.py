@@ -4,7 +4,7 @@ import errno
 import threading
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerobee.store.errors import NotInMemory, NotRepeatable
+from aerobee.store.errors import NotInMemory, NotRepeatable, Unreadable
 from aerobee.store.files.disk import Disk, Handle
 from aerobee.store.files.open_files import OpenFiles
 from aerobee.store.format.record import read
@@ -25,6 +25,7 @@ from aerobee.store.messages.cold_reads import COLD_READ_THREADS, GAP_BYTES, Cold
 from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.stats import StoreStats
 from tests.kit.cold_disk import ColdDisk
+from tests.kit.quick_disk import WornDisk
 from tests.kit.store_model import ManualClock, draft, open_store
 
 COUNT = 55
@@ -369,3 +370,30 @@ async def test_calls_that_get_their_data_at_the_same_moment_take_turns_with_othe
         assert sorted(calls) == list(range(40))
         assert max(steps) <= most, "calls between two turns of another task"
         assert most == 2 or len(steps) < 10, "what is short needs no turns"
+
+
+@pytest.mark.trio
+async def test_messages_in_front_of_one_that_the_disk_cannot_read_are_read_by_halves(
+    tmp_path: Path,
+) -> None:
+    disk = WornDisk()
+    store, _ = open_store(tmp_path, disk)
+    for number in range(8):
+        store.put(draft(body=b"worn" if number == 5 else b"%d" % number))
+    store.dispatch()
+    assert await store.close()
+    store = serving(tmp_path, disk)
+    disk.bad = b"worn"
+    asked: list[int] = []
+
+    def read_some(at: int, most: int) -> GetResult:
+        asked.append(most)
+        return store.get("T", 0, at, most, max_count=most)
+
+    assert bodies(await store.complete_some(partial(read_some, 0), 8)) == [b"0", b"1", b"2", b"3"]
+    asked.clear()
+    with pytest.raises(Unreadable, match=f"commitlog/{0:020}"):
+        await store.complete_some(partial(read_some, 5), 3, alone=2)
+    assert [most for most, _ in groupby(asked)] == [3, 1]
+    assert bodies(await store.complete_some(partial(read_some, 6), 8)) == [b"6", b"7"]
+    assert await store.close()
