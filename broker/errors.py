@@ -10,6 +10,7 @@ BrokerError
 │   ├── PropertyFilterOff          a filter in SQL, and `enablePropertyFilter` is off    1
 │   ├── AttributesIllegal          an attribute edit that cannot be applied              1
 │   ├── PutPostponed               the log cannot roll yet: served again when it can     14
+│   ├── MessageUnreadable          the disk cannot read the first message of a read       1
 │   ├── LimitReached               a table is full: its limit is named                   1
 │   ├── TooFast                    clients create topics or groups too fast: retry later  2
 │   ├── TopicTooFast               clients send to the topic faster than it may: retry later  2
@@ -30,6 +31,7 @@ from aerobee.store.errors import CONTENT_ERRORS as STORED_CONTENT_ERRORS
 
 if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
+    from aerobee.store.results import Location
 
 
 class BrokerError(Exception):
@@ -148,6 +150,21 @@ class GroupTooFast(Refusal):
         super().__init__(
             ResponseCode.FLOW_CONTROL,
             f"group [{group}] gets {per_s} {unit} per second ({key}), and they are used up: wait",
+        )
+
+
+class MessageUnreadable(Refusal):
+    """The disk cannot read the message that a group has come to: it stays in front of it, until it
+    can be read, or somebody moves the group.
+    """
+
+    def __init__(self, group: str, broker: str, location: Location, error: OSError) -> None:
+        topic, queue_id, at, _ = location
+        super().__init__(
+            ResponseCode.SYSTEM_ERROR,
+            f"the disk cannot read the message at offset {at} of queue {queue_id} of {topic}"
+            f" ({error}): restore its file from a copy, or pass over this message with `aerobee"
+            f" group reset {group} {topic} --queue {broker}:{queue_id} --to offset:{at + 1}`",
         )
 
 

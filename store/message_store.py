@@ -27,7 +27,7 @@ from aerobee.store.format.unit import DelayLevels
 from aerobee.store.index.key_index import KeyIndex
 from aerobee.store.listeners import Listeners
 from aerobee.store.log.commit_log import CommitLog
-from aerobee.store.messages.reader import MessageReader
+from aerobee.store.messages.reader import SCAN_UNITS, MessageReader
 from aerobee.store.messages.writer import Writer
 from aerobee.store.queues.consume_queues import ConsumeQueues
 from aerobee.store.queues.dispatch import Dispatcher, DispatchService
@@ -91,7 +91,7 @@ class MessageStore:
         self._made_anew = False
         """Whether the directory had nothing of a store when it was loaded."""
         self.stats = StoreStats()
-        aside = self.aside = SetAside(self.stats.set_aside, clock)
+        aside = self.aside = SetAside(self.stats, clock)
         self.flags = RunningFlags()
         self.flags.set(Flag.SHUT_DOWN, "the store is not loaded")
         self.after_flush: Listeners[[]] = Listeners()
@@ -575,6 +575,16 @@ class MessageStore:
         """
         queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else self.reader.offset_by_time(queue, timestamp_ms, upper=upper)
+
+    def first_wanted(self, topic: str, queue_id: int, queue_offset: int, matches: TagFilter) -> int:
+        """The first message from there on that passes, by its unit; the offset itself without one.
+
+        Raises: NotInMemory, OSError.
+        """
+        queue = self.queues.find(topic, queue_id)
+        codes = [] if queue is None else self.reader.tags_codes(queue, queue_offset, SCAN_UNITS)
+        passing = (at for at, code in enumerate(codes, queue_offset) if matches.matches(code))
+        return next(passing, queue_offset)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store time of one message in ms; −1 when there is none. Raises: NotInMemory, OSError."""

@@ -49,11 +49,15 @@ class SelectiveReader:
         *,
         max_bytes: int | None = None,
         max_count: int | None = None,
+        scan: int = 0,
     ) -> GetResult:
-        """Messages of a queue from `queue_offset` on that pass. Raises: NotInMemory, OSError."""
+        """Messages of a queue from `queue_offset` on that pass; with `scan` of so many at most.
+
+        Raises: NotInMemory, OSError.
+        """
         store = self._store
         config = store.config
-        scan = max(config.max_filter_message_size_bytes // UNIT_SIZE, max_messages)
+        scan = scan or self.scan(max_messages)
         got = store.get(topic, queue_id, queue_offset, scan, max_bytes=SCAN_BYTES, max_count=scan)
         if got.status is not GetStatus.FOUND:
             return got
@@ -71,6 +75,10 @@ class SelectiveReader:
         store.stats.messages_got -= got.count - result.count
         store.stats.bytes_got -= got.size - result.size
         return result
+
+    def scan(self, max_messages: int) -> int:
+        """The records that a read of so many messages examines."""
+        return max(self._store.config.max_filter_message_size_bytes // UNIT_SIZE, max_messages)
 
     def _select(
         self, got: GetResult, wanted: PropertyFilter, byte_limit: int, count_limit: int

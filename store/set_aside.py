@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
     from aerobee.store.results import GetResult
+    from aerobee.store.stats import StoreStats
 
 LINES: Final = 20
 PERIOD_S: Final = 10.0
 """The period of the limit on log lines: a client that can send one such message can send a
 million."""
 REASON_CHARS: Final = 200
+UNREADABLE_MAX: Final = 10_000
+"""Messages that the disk cannot read and that are remembered; others are told each time."""
 UNFORESEEN: Final = (AttributeError, LookupError, TypeError)
 
 log = structlog.get_logger(__name__)
@@ -42,13 +45,13 @@ class SetAside:
         aside.take("timers", location_of(record), error)
     """
 
-    def __init__(self, counts: dict[str, int], clock: Clock) -> None:
-        """`counts`: service → messages set aside."""
-        self._counts = counts
+    def __init__(self, stats: StoreStats, clock: Clock) -> None:
+        self._stats = stats
         self._clock = clock
         self._began = float("-inf")
         self._said = 0
         self._left_out = 0
+        self._unreadable: set[Location] = set()
 
     def take(self, service: str, location: Location, error: Exception) -> None:
         """Set a message aside because of this error."""
@@ -70,27 +73,51 @@ class SetAside:
             self.note(service, Location(topic, queue_id, at, -1), str(error))
             result.next_begin_offset = at + 1
 
+    def unreadable(self, service: str, location: Location, error: OSError) -> None:
+        """Count and log a message that the disk cannot read, once in a run: its service goes on
+        with others, and tries it again.
+        """
+        if location in self._unreadable:
+            return
+        if len(self._unreadable) < UNREADABLE_MAX:
+            self._unreadable.add(location)
+        counts = self._stats.unreadable
+        counts[service] = counts.get(service, 0) + 1
+        left_out = self._next_line()
+        if left_out is not None:
+            where = location._asdict()
+            log.error(
+                "message.unreadable", service=service, **where, error=str(error), left_out=left_out
+            )
+
     def note(
         self, service: str, location: Location, reason: str, raised: str | None = None
     ) -> None:
         """Log and count a message; `raised` has the place of an unexpected error."""
-        self._counts[service] = self._counts.get(service, 0) + 1
+        counts = self._stats.set_aside
+        counts[service] = counts.get(service, 0) + 1
+        left_out = self._next_line()
+        if left_out is not None:
+            log.error(
+                "message.set_aside",
+                service=service,
+                **location._asdict(),
+                reason=reason[:REASON_CHARS],
+                raised=raised,
+                left_out=left_out,
+            )
+
+    def _next_line(self) -> int | None:
+        """How many lines were left out before the next one; None: there are too many of them."""
         now = self._clock.monotonic()
         if now - self._began >= PERIOD_S:
             self._began, self._said = now, 0
         if self._said >= LINES:
             self._left_out += 1
-            return
+            return None
         self._said += 1
         left_out, self._left_out = self._left_out, 0
-        log.error(
-            "message.set_aside",
-            service=service,
-            **location._asdict(),
-            reason=reason[:REASON_CHARS],
-            raised=raised,
-            left_out=left_out,
-        )
+        return left_out
 
 
 def raised_at(error: Exception) -> str | None:

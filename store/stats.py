@@ -68,6 +68,7 @@ class StoreStats:
         "set_aside",
         "sync_seconds",
         "sync_timeouts",
+        "unreadable",
     )
 
     def __init__(self) -> None:
@@ -91,6 +92,8 @@ class StoreStats:
         """Full log segments that are not archived yet; 0 where nobody waits for an archive."""
         self.set_aside: dict[str, int] = {}
         """Service → messages that it could not handle because of what they say."""
+        self.unreadable: dict[str, int] = {}
+        """Service → messages that the disk could not read for it, each counted once."""
         self.queue_files_deleted = 0
         self.queues_deleted = 0
         self.allocations_failed = 0

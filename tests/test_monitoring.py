@@ -108,6 +108,9 @@ CASES = {
         # It appears with the first event: a rate alone would say nothing.
         {f'aerobee_set_aside_messages_total{{{NODE},service="timers"}}': "_x10 1x50"}
     ),
+    "AerobeeMessagesUnreadable": one(
+        "aerobee_unreadable_messages_total", "1x60", f'{NODE},service="pull"'
+    ),
     "AerobeeSlaveGone": one("aerobee_replication_slaves", "2x8 1x50"),
     "AerobeeSlaveBehind": one(
         "aerobee_replication_slave_lag_seconds", "90x60", f'{NODE},slave="10.0.0.2"'

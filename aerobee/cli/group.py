@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         OffsetChange,
     )
     from aerobee.blocking import AdminClient
+    from aerobee.client.send_result import MessageQueue
 
 
 @click.group(cls=CommandGroup, short_help="Consumer groups: lag, reset, delete.")
@@ -327,6 +328,7 @@ def switch(name: str, enabled: bool, dry_run: bool, connection: Connection, outp
 @click.argument("name", shell_complete=group_names)
 @click.argument("topic", shell_complete=topic_names)
 @click.option("--to", "position", required=True, help="first, last, a time, or offset:N.")
+@click.option("--queue", "queue", metavar="BROKER:ID", help="Only this queue of TOPIC.")
 @click.option("--back-only", is_flag=True, help="Leave queues that it would move forward.")
 @dry_run_option
 @yes_option
@@ -336,6 +338,7 @@ def reset(
     name: str,
     topic: str,
     position: str,
+    queue: str | None,
     back_only: bool,
     dry_run: bool,
     yes: bool,
@@ -347,14 +350,28 @@ def reset(
     Example: aerobee group reset billing Orders --to 2025-01-31T12:00 --dry-run
     """
     to = position_of(position, "--to")
-    force = not back_only
+    which: dict[str, Any] = {"force": not back_only}
+    if queue is not None:
+        which["queues"] = [queue_of(topic, queue)]
     with connection.admin() as admin:
         check_known(admin, name)
-        changes = admin.reset_offsets(name, topic, to, force=force, dry_run=True)
+        changes = admin.reset_offsets(name, topic, to, dry_run=True, **which)
         if not dry_run and changes:
             ask_before_moving(name, changes, yes)
-            changes = admin.reset_offsets(name, topic, to, force=force)
+            changes = admin.reset_offsets(name, topic, to, **which)
     show_changes(changes, dry_run, output)
+
+
+def queue_of(topic: str, text: str) -> MessageQueue:
+    """The queue that `--queue BROKER:ID` names. Raises: BadParameter."""
+    from aerobee.client.send_result import MessageQueue
+
+    broker, _, number = text.rpartition(":")
+    if not broker or not number.isascii() or not number.isdigit():
+        raise click.BadParameter(
+            f"{text!r} is not BROKER:ID, as in broker-a:3", param_hint="--queue"
+        )
+    return MessageQueue(topic, broker, int(number))
 
 
 @group.command()

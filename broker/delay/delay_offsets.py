@@ -1,4 +1,5 @@
-"""The progress of each delay level: level → next queue offset.
+"""The progress of each delay level: level → next queue offset, and the messages before it that the
+disk could not read.
 
 It is saved in `delayOffset.json`. A crash loses the changes since the last save, and those messages
 are delivered again. Source: semantics §8 (ScheduleMessageService).
@@ -15,7 +16,11 @@ from aerobee.remoting.wire.bodies.data_version import DataVersion
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-OUR_KEYS: Final = frozenset({"dataVersion", "offsetTable"})
+LEFT_KEY: Final = "aerobeeUnreadable"
+"""Ours: level → queue offsets of messages that wait until the disk can read them."""
+OUR_KEYS: Final = frozenset({"dataVersion", "offsetTable", LEFT_KEY})
+LEFT_MAX: Final = 1_000
+"""Such messages of one level. A level with more waits: its disk reads nothing at all."""
 
 
 class MovedOffset(NamedTuple):
@@ -31,6 +36,8 @@ class DelayOffsetTable:
 
     def __init__(self, *, version_step: int = 200, now_ms: int = 0) -> None:
         self.offsets: dict[int, int] = {}
+        self.left: dict[int, set[int]] = {}
+        """The messages before these offsets that are still to be delivered, where there are any."""
         self.version = DataVersion(timestamp=now_ms)
         self.version_step = version_step
         self.deliveries = 0
@@ -41,8 +48,8 @@ class DelayOffsetTable:
         """The next message of a level."""
         return self.offsets.get(level, 0)
 
-    def delivered(self, level: int, queue_offset: int, count: int, now_ms: int) -> None:
-        """`count` messages were delivered; the next one is at `queue_offset`.
+    def delivered(self, level: int, at: int, following: int, count: int, now_ms: int) -> None:
+        """`count` messages from `at` on were delivered; the next one is at `following`.
 
         The version changes with every `version_step`th message.
         """
@@ -50,10 +57,30 @@ class DelayOffsetTable:
         self.deliveries += count
         for _ in range(self.deliveries // self.version_step - steps):
             self.version = bumped(self.version, now_ms)
-        self.move(level, queue_offset)
+        self.go_on(level, at, following)
+
+    def go_on(self, level: int, at: int, following: int) -> None:
+        """The messages from `at` to before `following` were deleted or delivered."""
+        left = self.left.get(level, set())
+        if at not in left:
+            self.move(level, following)
+            return
+        left.remove(at)
+        if not left:
+            del self.left[level]
+        self.changes += 1
+
+    def leave(self, level: int, at: int) -> bool:
+        """Continue behind a message that the disk cannot read now; False: there are too many."""
+        left = self.left.get(level, set())
+        if len(left) >= LEFT_MAX:
+            return False
+        self.left[level] = left | {at}
+        self.move(level, at + 1)
+        return True
 
     def move(self, level: int, queue_offset: int) -> None:
-        """Continue elsewhere: what lies before was deleted or delivered."""
+        """Continue elsewhere."""
         self.offsets[level] = queue_offset
         self.changes += 1
 
@@ -71,6 +98,8 @@ class DelayOffsetTable:
                 moved.append(MovedOffset(level, at, inside))
         for level, _, inside in moved:
             self.move(level, inside)
+        # Behind the end of a queue that was cut there are no messages any more.
+        self._take_left(self.left)
         return moved
 
     def merge(self, document: Mapping[str, Any]) -> None:
@@ -80,6 +109,7 @@ class DelayOffsetTable:
         for level, at in offsets.items():
             if at > self.offset(level):
                 self.move(level, at)
+        self._take_left_of(document)
 
     def replace(self, document: Mapping[str, Any]) -> None:
         """Take the progress of a master, even where it is less: what this broker delivered beyond
@@ -90,6 +120,22 @@ class DelayOffsetTable:
         if offsets != self.offsets:
             self.offsets = offsets
             self.changes += 1
+        self._take_left_of(document)
+
+    def _take_left_of(self, document: Mapping[str, Any]) -> None:
+        """Take the messages that a master has left; one of Java has none, and knows of none."""
+        if LEFT_KEY in document:
+            self._take_left(_left_in(document))
+
+    def _take_left(self, left: Mapping[int, set[int]]) -> None:
+        """Take those before the offset of their level: it comes to the others by itself."""
+        before = {
+            level: {at for at in offsets if at < self.offset(level)}
+            for level, offsets in left.items()
+        }
+        kept = {level: offsets for level, offsets in before.items() if offsets}
+        self.changes += kept != self.left
+        self.left = kept
 
     # ── The file ──
 
@@ -99,14 +145,28 @@ class DelayOffsetTable:
         Raises: ValueError when it is not one; the table is unchanged then.
         """
         offsets = {int(level): int(at) for level, at in mapping(document, "offsetTable").items()}
+        left = _left_in(document)
         self.version = version_of(document)
         self.offsets = offsets
+        self.left = left
         self.extra = unknown_fields(document, OUR_KEYS)
 
     def document(self) -> dict[str, Any]:
         """The content of `delayOffset.json`, detached: it may be encoded in a thread."""
+        left = {level: sorted(offsets) for level, offsets in self.left.items()}
         return {
             **self.extra,
             "dataVersion": version_document(self.version),
             "offsetTable": dict(self.offsets),
+            **({LEFT_KEY: left} if left else {}),
         }
+
+
+def _left_in(document: Mapping[str, Any]) -> dict[int, set[int]]:
+    """The messages that a document says were left. Raises: ValueError."""
+    left: dict[int, set[int]] = {}
+    for level, offsets in mapping(document, LEFT_KEY).items():
+        if not isinstance(offsets, list):
+            raise ValueError(f"{LEFT_KEY} of level {level} is no list")
+        left[int(level)] = {int(at) for at in offsets}
+    return left

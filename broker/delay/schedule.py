@@ -3,7 +3,8 @@
 Each level is a queue in the order of the log, so only its first message need be checked. Due
 messages are stored in slices with a pause after each, so that a hundred thousand messages due in
 one second leave the loop to others. A level whose next message cannot be stored keeps its offset
-and tries again; the others continue.
+and tries again; the others continue. A message that the disk cannot read is left, and holds up no
+other: it is tried again every minute, after starts as well.
 
 Invariant: the offset of a level moves in the same step in which its message is stored in its
 target. Its file is written only once that copy is on disk, so an offset never refers to a lost
@@ -25,7 +26,7 @@ from aerobee.broker.counters.broker_stats import DELAY
 from aerobee.broker.delay.delay_levels import how_many_due, target_of
 from aerobee.broker.delay.level_waits import LevelWaits
 from aerobee.broker.errors import CONTENT_ERRORS
-from aerobee.store.errors import NotInMemory, RecordDamaged
+from aerobee.store.errors import NotInMemory, RecordDamaged, Unreadable
 from aerobee.store.format.copies import stored_messages
 from aerobee.store.format.record import records
 from aerobee.store.format.system_names import SCHEDULE_TOPIC as TOPIC
@@ -52,6 +53,8 @@ PACE_S: Final = 0.0115
 """Seconds from one slice to the next: 100,000 messages in 4.5 s, with a seventh of the loop."""
 LATE_S: Final = 0.1
 """How much of the time lost by waking late is caught up."""
+AGAIN_S: Final = 60.0
+"""When messages are tried again that the disk could not read."""
 GROUP: Final = "SCHEDULE_CONSUMER"
 """The consumer group of the delay levels in statistics, named as in the Java broker."""
 PUT_OK: Final = PutStatus.PUT_OK
@@ -75,6 +78,7 @@ class Schedule:
         self._levels = range(0)
         self._planned = 0.0
         """When the next slice should begin."""
+        self._again_at = 0.0
         self.blocked: dict[int, str] = {}
         """Levels that cannot continue, and why."""
 
@@ -95,6 +99,9 @@ class Schedule:
         busy = True
         while busy:
             busy = any([await self.deliver(level) for level in self._levels])
+        if self._offsets.left and self._clock.monotonic() >= self._again_at:
+            await self._try_again()
+            self._again_at = self._clock.monotonic() + AGAIN_S
 
     def _last_level(self) -> int:
         """The highest level with a queue: levels removed from the table may still hold messages."""
@@ -113,9 +120,13 @@ class Schedule:
         try:
             try:
                 due = self._due(level, queue, at)
-            except NotInMemory:
-                due = await self._store.complete(partial(self._due, level, queue, at))
+            except (NotInMemory, Unreadable):
+                some = partial(self._due, level, queue, at)
+                due = await self._store.complete_some(some, SLICE)
         except OSError as error:
+            if isinstance(error, Unreadable) and self._offsets.leave(level, at):
+                self._store.aside.unreadable(SERVICE, Location(TOPIC, level - 1, at, -1), error)
+                return True
             self._block(level, f"its messages cannot be read: {error}")
             return False
         if due is None:
@@ -130,6 +141,21 @@ class Schedule:
         self._planned = planned + PACE_S
         await trio.sleep_until(max(self._planned, ended + (ended - began)))
         return went_on
+
+    async def _try_again(self) -> None:
+        """Deliver the messages that were left, as far as they can be read now."""
+        for level, offsets in list(self._offsets.left.items()):
+            queue = self._store.queues.find(TOPIC, level - 1)
+            for at in sorted(offsets):
+                if queue is None or self._puts.closed:
+                    return
+                try:
+                    due = await self._store.complete(partial(self._due, level, queue, at, 1))
+                except OSError:
+                    continue
+                if due is not None and not self._hand_over(level, at, due):
+                    break
+                self._puts.finish_round()
 
     # ── Finding ──
 
@@ -152,8 +178,11 @@ class Schedule:
             log.warning("schedule.moved", level=level, delay_offset=at, queue_offset=inside)
         return inside
 
-    def _due(self, level: int, queue: ConsumeQueue, at: int) -> GetResult | None:
-        """Due messages, at most a slice; None when the first is not due. Raises: NotInMemory."""
+    def _due(self, level: int, queue: ConsumeQueue, at: int, most: int = SLICE) -> GetResult | None:
+        """Due messages, at most so many; None when the first is not due.
+
+        Raises: NotInMemory, OSError.
+        """
         tags_codes = self._store.reader.tags_codes
         now_ms, waited = self._clock.now_ms(), self._waited(level, at)
         first = tags_codes(queue, at, 1)
@@ -161,10 +190,10 @@ class Schedule:
             # A file of the queue is missing: the result says where the next one begins.
             return self._store.get(TOPIC, level - 1, at, 1)
         if not is_due_time(first[0]):
-            return self._due_by_records(level, queue, at, now_ms, waited)
+            return self._due_by_records(level, queue, at, most, now_ms, waited)
         if not how_many_due(first, now_ms, waited):
             return None
-        return self._get(level, at, how_many_due(tags_codes(queue, at, SLICE), now_ms, waited))
+        return self._get(level, at, how_many_due(tags_codes(queue, at, most), now_ms, waited))
 
     def _waited(self, level: int, at: int) -> int | None:
         """How many messages from `at` on have waited for their delay, by the monotonic clock."""
@@ -172,7 +201,7 @@ class Schedule:
         return None if waits is None else max(0, waits.waited_to - at)
 
     def _due_by_records(
-        self, level: int, queue: ConsumeQueue, at: int, now_ms: int, waited: int | None
+        self, level: int, queue: ConsumeQueue, at: int, most: int, now_ms: int, waited: int | None
     ) -> GetResult | None:
         """As `_due`, for units without a due time; reads more than one when the first is due."""
         result = self._get(level, at, 1)
@@ -180,7 +209,7 @@ class Schedule:
             return result
         if not how_many_due(self._due_times(result, now_ms), now_ms, waited):
             return None
-        tags_codes = self._store.reader.tags_codes(queue, at, SLICE)
+        tags_codes = self._store.reader.tags_codes(queue, at, most)
         count = sum(1 for _ in takewhile(lambda code: not is_due_time(code), tags_codes))
         result = self._get(level, at, count)
         return self._get(level, at, how_many_due(self._due_times(result, now_ms), now_ms, waited))
@@ -215,7 +244,7 @@ class Schedule:
         """
         if not result.count:
             gone = result.next_begin_offset
-            self._offsets.move(level, gone)
+            self._offsets.go_on(level, at, gone)
             log.error("schedule.lost", level=level, delay_offset=at, queue_offset=gone)
             return True
         messages, damage = stored_messages(result.views)
@@ -228,7 +257,7 @@ class Schedule:
             self._store.aside.note(SERVICE, Location(TOPIC, level - 1, broken, -1), str(damage))
             following = broken + 1
         if following > at:
-            self._offsets.delivered(level, following, done, self._clock.now_ms())
+            self._offsets.delivered(level, at, following, done, self._clock.now_ms())
             counts = self._stats.group_out(GROUP, TOPIC)
             counts.messages_out += done
             counts.bytes_out += sum(message.size for message in messages[:done])

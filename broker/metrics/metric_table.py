@@ -46,6 +46,7 @@ from aerobee.broker.metrics.readings import (
     too_fast,
     topic_creations,
     unread_deleted,
+    unreadable,
     used_bytes,
 )
 from aerobee.broker.metrics.server_metrics import SERVER_METRICS
@@ -452,6 +453,13 @@ METRICS: Final[tuple[Metric[Sources], ...]] = (
         "Messages that a service could not handle because of what they say, and left where they"
         " are.",
         set_aside,
+    ),
+    Metric(
+        "aerobee_unreadable_messages_total",
+        "counter",
+        ("service",),
+        "Messages that the disk could not read for a service, each counted once in a run.",
+        unreadable,
     ),
     *SERVER_METRICS,
     Metric(

@@ -183,6 +183,12 @@ def set_aside(sources: Sources) -> Iterator[Reading]:
         yield (service,), count
 
 
+def unreadable(sources: Sources) -> Iterator[Reading]:
+    """Messages that the disk could not read for each service."""
+    for service, count in list(sources.store.unreadable.items()):
+        yield (service,), count
+
+
 def dead_letters(sources: Sources) -> Iterator[Reading]:
     """Dead letters of each group, by original topic."""
     for (group, topic), stats in list(sources.broker.groups_out.items()):

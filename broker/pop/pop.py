@@ -19,7 +19,7 @@ from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import Refusal
 from aerobee.broker.filters.subscription import filter_of
 from aerobee.broker.pop.pop_hold import POPS
-from aerobee.broker.pop.pop_reader import ALL_QUEUES, FOUND, PopScope
+from aerobee.broker.pop.pop_reader import ALL_QUEUES, FOUND, Part, PopScope
 from aerobee.broker.pop.pop_records import ORDER_REVIVE_QID, CheckPoint, Receipt
 from aerobee.broker.pop.pop_wait import HoldableRequest, deadline, park
 from aerobee.remoting.wire.answer import Answer
@@ -31,6 +31,7 @@ from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
 from aerobee.store.format.record import encode as encode_record
 from aerobee.store.format.record import read, starts
 from aerobee.store.format.tags import TagFilter
+from aerobee.store.results import GetResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.compensation import CompensationTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.filters.subscription import Filter
-    from aerobee.broker.pop.pop_reader import Part, PopReader, PopResult
+    from aerobee.broker.pop.pop_reader import PopReader, PopResult
     from aerobee.broker.pop.revive_log import PopsOut
     from aerobee.broker.pull.access import ReadAccess
     from aerobee.broker.topics.topics import TopicTable
@@ -109,6 +110,8 @@ class Pop:
         self, request: HoldableRequest[PopMessage], scope: PopScope
     ) -> Answer | None:
         reads = await self._reader.read_from_disk(scope)
+        if reads.unreadable is not None:
+            self._pass_over(request.header, scope, *reads.unreadable)
         return self._found(request, scope, reads, last=True)
 
     def peek(self, header: PeekMessage, command: Command, connection: Caller) -> Outcome:
@@ -310,6 +313,16 @@ class Pop:
             raise refused
         self._move(scope, part.topic, part.queue_id, part.result.next_begin_offset)
         self._stats.pop.handed_out(scope.group, part.topic, part.queue_id, part.result.count)
+
+    def _pass_over(
+        self, header: PopMessage, scope: PopScope, topic: str, queue_id: int, at: int
+    ) -> None:
+        """Take a message that the disk cannot read for popped and not acknowledged: its check point
+        brings it again, once it can be read. Raises: Refusal.
+        """
+        part = Part(topic, "0", queue_id, at, GetResult(FOUND, at + 1, 0, 0, count=1))
+        self._offsets.check_commit(scope.group, topic, queue_id)
+        self._hide(header, scope, part, [at], self._next_revive_queue())
 
     def _in_order(
         self, header: PopMessage, scope: PopScope, part: Part, offsets: Sequence[int]

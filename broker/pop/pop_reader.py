@@ -8,15 +8,19 @@ semantics §11.1 (PopMessageProcessor.popMsgFromTopic).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
+from aerobee.broker.errors import MessageUnreadable
 from aerobee.broker.filters.sql_filter import SqlFilter
 from aerobee.broker.pop.pop_records import is_of_a_group, retry_topic_v1, retry_topic_v2
 from aerobee.broker.topics.attributes import factor_of
 from aerobee.remoting.wire.bodies.topic import MESSAGE_TYPE
+from aerobee.store.errors import Unreadable
 from aerobee.store.format.record import queue_offsets
-from aerobee.store.results import GetStatus
+from aerobee.store.format.tags import TagFilter
+from aerobee.store.results import GetStatus, Location
 from aerobee.store.selection import SCAN_S, SelectiveReader
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.store.results import GetResult
 
+SERVICE: Final = "pop"
 ALL_QUEUES: Final = -1
 FROM_END: Final = 1
 """The init mode of a group that begins at the end of the queue."""
@@ -59,6 +64,10 @@ class PopScope(NamedTuple):
     order: bool = False
     attempt_id: str | None = None
     now_ms: int = 0
+    scan: int = 0
+    """How many messages a filter in SQL looks at in a queue; 0: as many as ever."""
+    begun: list[Move] | None = None
+    """Where the read of the last queue began; for a read that the disk may refuse."""
 
 
 class Source(NamedTuple):
@@ -112,6 +121,8 @@ class PopResult:
     """A filter has scanned up to its limit: there may be more messages."""
     free_at_ms: int = 0
     """When the first of the blocked queues is free again; 0 when none is blocked."""
+    unreadable: Move | None = None
+    """A message that the disk cannot read, in front of all others."""
 
 
 class PopReader:
@@ -255,16 +266,43 @@ class PopReader:
         return reads
 
     async def read_from_disk(self, scope: PopScope) -> PopResult:
-        """As `read`, part of it from the disk. Raises: OSError.
+        """As `read`, part of it from the disk. Raises: OSError; MessageUnreadable if it is orderly.
 
-        Where a sector cannot be read, fewer messages are tried: those in front of it, and of other
-        queues, which come first by chance.
+        Where a message cannot be read, fewer are tried: those in front of it, and of other queues,
+        which come first by chance.
         """
-        return await self._store.complete_some(
-            lambda most: self.read(scope._replace(max_messages=most)),
-            scope.max_messages,
-            alone=TRIES,
-        )
+        begun: list[Move] = []
+        scope = scope._replace(begun=begun)
+        most, sql = scope.max_messages, isinstance(scope.matches, SqlFilter)
+        if sql:
+            most = self._selective.scan(most)
+
+        def read(most: int) -> PopResult:
+            return self.read(
+                scope._replace(scan=most) if sql else scope._replace(max_messages=most)
+            )
+
+        try:
+            return await self._store.complete_some(read, most, alone=TRIES)
+        except Unreadable as error:
+            if not begun:
+                raise
+            return PopResult(unreadable=await self._unreadable(scope, *begun[-1], error))
+
+    async def _unreadable(
+        self, scope: PopScope, topic: str, queue_id: int, at: int, error: Unreadable
+    ) -> Move:
+        """The message that stops a pop. Raises: MessageUnreadable for an orderly pop, OSError."""
+        matches = scope.matches
+        if isinstance(matches, TagFilter):
+            first = partial(self._store.first_wanted, topic, queue_id, at, matches)
+            at = await self._store.complete(first)
+        where = Location(topic, queue_id, at, -1)
+        self._store.aside.unreadable(SERVICE, where, error)
+        if scope.order:
+            broker = self._config.broker.broker_name
+            raise MessageUnreadable(scope.group, broker, where, error) from error
+        return Move(topic, queue_id, at)
 
     def has_messages(self, scope: PopScope) -> PopResult:
         """Whether a pop could get a message: then `rest` is not 0. Raises: NotInMemory, OSError."""
@@ -310,11 +348,13 @@ class PopReader:
         self, scope: PopScope, source: Source, queue_id: int, start: int, reads: PopResult
     ) -> None:
         most = scope.max_messages - reads.count
-        result = self._get(source.topic, queue_id, start, most, scope.matches)
+        if scope.begun is not None:
+            scope.begun[:] = [Move(source.topic, queue_id, start)]
+        result = self._get(scope, source.topic, queue_id, start, most)
         if result.status in OUTSIDE:
             # The group's offset is from an earlier queue of the same name.
             start = result.next_begin_offset
-            result = self._get(source.topic, queue_id, start, most, scope.matches)
+            result = self._get(scope, source.topic, queue_id, start, most)
         reads.rest += max(0, result.max_offset - result.next_begin_offset)
         if result.status is FOUND:
             reads.parts.append(Part(source.topic, source.retry, queue_id, start, result))
@@ -324,9 +364,10 @@ class PopReader:
         reads.moves.append(Move(source.topic, queue_id, result.next_begin_offset))
         reads.cut = reads.cut or result.next_begin_offset < result.max_offset
 
-    def _get(
-        self, topic: str, queue_id: int, start: int, most: int, matches: Filter | None
-    ) -> GetResult:
+    def _get(self, scope: PopScope, topic: str, queue_id: int, start: int, most: int) -> GetResult:
+        matches = scope.matches
         if isinstance(matches, SqlFilter):
-            return self._selective.get(topic, queue_id, start, most, matches.matches)
+            return self._selective.get(
+                topic, queue_id, start, most, matches.matches, scan=scope.scan
+            )
         return self._store.get(topic, queue_id, start, most, matches)

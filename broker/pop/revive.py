@@ -329,10 +329,11 @@ class Revive:
             try:
                 record = await self._store.complete(partial(self._message, point, offset))
             except Unreadable as error:
-                # It holds up no other message.
+                # A sector that the disk cannot read holds up no other message.
                 if not self._comes_later(point, offset):
                     raise
-                log.error("revive.read_failed", error=str(error))
+                where = Location(point.topic, point.queue_id, offset, -1)
+                self._store.aside.unreadable(SERVICE, where, error)
                 entry.left.pop(offset, None)
                 continue
             try:

@@ -8,13 +8,14 @@ parked. Source: semantics §1 (PullMessageProcessor).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from aerobee.broker.answers import FOUND, PULL_CODES
 from aerobee.broker.consumers.clients import BROADCASTING
-from aerobee.broker.errors import CONTENT_ERRORS, PropertyFilterOff, Refusal
+from aerobee.broker.errors import CONTENT_ERRORS, MessageUnreadable, PropertyFilterOff, Refusal
 from aerobee.broker.filters.sql_filter import SQL92, SqlFilter
 from aerobee.broker.filters.subscription import filter_of
 from aerobee.broker.holds.quota import weight_of
@@ -24,9 +25,10 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.pull import PullAnswer
 from aerobee.store.clock import monotonic_ms
-from aerobee.store.errors import NotInMemory
+from aerobee.store.errors import NotInMemory, Unreadable
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
-from aerobee.store.results import GetResult, GetStatus
+from aerobee.store.format.tags import TagFilter
+from aerobee.store.results import GetResult, GetStatus, Location
 from aerobee.store.selection import SelectiveReader
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ FILTER_NOT_LATEST: Final = int(ResponseCode.FILTER_DATA_NOT_LATEST)
 HOLD_MAX_MS: Final = 300_000
 """The longest wait, whatever the pull asks for."""
 
+SERVICE: Final = "pull"
 BROADCASTING_FORBIDDEN: Final = 4
 SUBSCRIPTION_FORBIDDEN: Final = 5
 
@@ -167,7 +170,13 @@ class Pull:
 
     # ── Read, answer, park ──
 
-    def _read(self, header: PullMessage | LitePullMessage, matches: Filter | None) -> GetResult:
+    def _read(
+        self, header: PullMessage | LitePullMessage, matches: Filter | None, most: int = 0
+    ) -> GetResult:
+        """The result; with `most` of so many messages, or of so many that a filter looks at.
+
+        Raises: NotInMemory, OSError.
+        """
         if self._offsets.resets:
             queue = (header.consumer_group, header.topic, header.queue_id)
             at = self._offsets.take_reset(*queue)
@@ -177,28 +186,43 @@ class Pull:
         if header.bulk_bytes:
             max_bytes = min(header.bulk_bytes, self.config.broker.max_bulk_bytes)
             max_count = header.max_msg_nums
-        place = (header.topic, header.queue_id, header.queue_offset, header.max_msg_nums)
+        place, count = (header.topic, header.queue_id, header.queue_offset), header.max_msg_nums
         if matches is not None and isinstance(matches, SqlFilter):
             return self._selective.get(
-                *place, matches.matches, max_bytes=max_bytes, max_count=max_count
+                *place, count, matches.matches, max_bytes=max_bytes, max_count=max_count, scan=most
             )
+        count = most or count
         if max_bytes is None:
-            return self._store.get(*place, matches)
-        return self._store.get(*place, matches, max_bytes=max_bytes, max_count=max_count)
+            return self._store.get(*place, count, matches)
+        return self._store.get(*place, count, matches, max_bytes=max_bytes, max_count=count)
 
     async def _read_from_disk(
         self, header: PullMessage | LitePullMessage, matches: Filter | None
     ) -> Answer:
         """Of messages behind one that the disk cannot read, none is given; those in front of it
-        are. Raises: Unreadable where it is the first, OSError.
+        are. Raises: MessageUnreadable where it is the first, OSError.
         """
-
-        def read(most: int) -> GetResult:
-            header.max_msg_nums = most
-            return self._read(header, matches)
-
-        result = await self._store.complete_some(read, header.max_msg_nums)
+        most = header.max_msg_nums
+        if isinstance(matches, SqlFilter):
+            most = self._selective.scan(most)
+        try:
+            read = partial(self._read, header, matches)
+            result = await self._store.complete_some(read, most)
+        except Unreadable as error:
+            raise await self._unreadable(header, matches, error) from error
         return self._answer(header, _code(result, header.queue_offset), result)
+
+    async def _unreadable(
+        self, header: PullMessage | LitePullMessage, matches: Filter | None, error: Unreadable
+    ) -> MessageUnreadable:
+        """The refusal of a pull whose first message the disk cannot read."""
+        queue, at = (header.topic, header.queue_id), header.queue_offset
+        if isinstance(matches, TagFilter):
+            at = await self._store.complete(partial(self._store.first_wanted, *queue, at, matches))
+        where = Location(*queue, at, -1)
+        self._store.aside.unreadable(SERVICE, where, error)
+        broker = self.config.broker.broker_name
+        return MessageUnreadable(header.consumer_group, broker, where, error)
 
     def _answer(
         self, header: PullMessage | LitePullMessage, code: int, result: GetResult

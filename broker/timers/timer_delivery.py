@@ -27,7 +27,7 @@ from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, value_of
 from aerobee.store.format.record import read
 from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.format.timer import DELETE, ROLL
-from aerobee.store.results import UNSTORABLE, PutStatus, location_of
+from aerobee.store.results import UNSTORABLE, Location, PutStatus, location_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -374,7 +374,8 @@ class TimerDelivery:
         try:
             return await self._store.complete_some(lambda most: self._read(part[:most]), len(part))
         except Unreadable as error:
-            log.error("timer.read_failed", error=str(error))
+            where = Location(WHEEL_TOPIC, 0, -1, part[0].physical_offset)
+            self._store.aside.unreadable(SERVICE, where, error)
             return []
 
     def _read(self, part: Sequence[DueTimer]) -> list[memoryview | None]:

@@ -24,7 +24,7 @@ from aerobee.store.format.record import records
 from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.format.tags import java_hash
 from aerobee.store.format.timer import DELETE, ROLL, TIMER, slot_time
-from aerobee.store.results import location_of
+from aerobee.store.results import Location, location_of
 from aerobee.store.timers.timer_chain import DueTimer
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class TimerEnqueue:
         if timers.log.unwritten_bytes > UNWRITTEN_BYTES_MAX:
             return False
         begin = self._pass_needless()
-        result = await self._got(begin)
+        result = await self._got(begin, self._together(begin))
         if result is None:
             return await self._postpone(begin)
         if not result.count:
@@ -122,12 +122,13 @@ class TimerEnqueue:
             return True
         return whole
 
-    async def _got(self, begin: int) -> GetResult | None:
-        """The next messages; None where the disk cannot read the first. Raises: OSError."""
+    async def _got(self, begin: int, most: int) -> GetResult | None:
+        """Messages from there on; None where the disk cannot read the first. Raises: OSError."""
         try:
-            return await self._store.complete_some(partial(self._get, begin), self._together(begin))
+            return await self._store.complete_some(partial(self._get, begin), most)
         except Unreadable as error:
-            log.error("timer.read_failed", error=str(error))
+            where = Location(WHEEL_TOPIC, 0, begin, -1)
+            self._store.aside.unreadable(SERVICE, where, error)
             return None
 
     async def _postpone(self, begin: int) -> bool:
@@ -174,10 +175,11 @@ class TimerEnqueue:
         self._searched_to = max(self._searched_to, self._timers.queue_offset)
         while self._searched_to < self._store.max_offset(WHEEL_TOPIC, 0):
             begin = self._searched_to
-            result = await self._store.complete(partial(self._get, begin, READ_MAX))
-            self._searched_to = max(begin + 1, result.next_begin_offset)
-            with suppress(*CONTENT_ERRORS):  # set aside when its turn comes
-                self._note_recalls(result)
+            result = await self._got(begin, READ_MAX)
+            self._searched_to = max(begin + 1, 0 if result is None else result.next_begin_offset)
+            if result is not None:
+                with suppress(*CONTENT_ERRORS):  # set aside when its turn comes
+                    self._note_recalls(result)
             if self._pace.over():
                 await self._pace.rest()
         # Only when it is complete: a search that the disk broke off has not seen all recalls.

@@ -2,9 +2,10 @@
 
 A half without an end in time is put again at the end of the half queue, and one of its producers is
 asked; after too many checks it is put into a topic for people to inspect. A half with a longer
-immunity time stays where it is, and those behind it are checked all the same. The queues hold the
-complete state: this service reads them at the start, and a Java broker continues where it stopped.
-The progress in both is the offset of a group, which moves only when what it refers to is on disk.
+immunity time, or one that the disk cannot read, stays where it is, and those behind it are checked
+all the same. The queues hold the complete state: this service reads them at the start, and a Java
+broker continues where it stopped. The progress in both is the offset of a group, which moves only
+when what it refers to is on disk.
 Source: semantics §10.3 (TransactionalMessageServiceImpl).
 """
 
@@ -30,6 +31,7 @@ from aerobee.broker.transactions.half_messages import (
 )
 from aerobee.remoting.wire.frame import MAX_FRAME_BYTES
 from aerobee.remoting.wire.headers.transaction import CheckTransactionState
+from aerobee.store.errors import Unreadable
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.record import encode
 from aerobee.store.format.system_names import (
@@ -38,7 +40,7 @@ from aerobee.store.format.system_names import (
     OP_TOPIC,
     TRANSACTION_GROUP,
 )
-from aerobee.store.results import UNSTORABLE, PutStatus, location_of
+from aerobee.store.results import UNSTORABLE, Location, PutStatus, location_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -58,7 +60,7 @@ SAVE_S: Final = 5.0
 READ_BYTES: Final = 1 << 20
 HELD_BACK_MAX: Final = 100_000
 """Finished halves that are remembered behind an open one; beyond that the open one is put again at
-the end."""
+the end, or set aside where the disk cannot read it."""
 QUESTION_BYTES: Final = 512 << 10
 """The largest size of a check request beside its record."""
 ROUND_S: Final = 60.0
@@ -220,12 +222,21 @@ class HalfMessages:
             if at >= rules.end_offset:
                 break
             result = await self._read(HALF_TOPIC, at)
-            at = self._slice(result, at, rules)
+            at = self._pass(at) if result is None else self._slice(result, at, rules)
             self._puts.finish_round()
             await self._pace.rest()
         for group, halves in self._unasked.items():
             log.warning("transaction.no_producer", group=group, halves=halves)
         self._unasked.clear()
+
+    def _pass(self, at: int) -> int:
+        """Pass a half that the disk cannot read: it stays open, until too many behind it ended."""
+        table = self._transactions
+        if at == table.position and len(table.decided) > HELD_BACK_MAX:
+            reason = "the disk cannot read it, and too many halves behind it have ended"
+            self._store.aside.note(SERVICE, Location(HALF_TOPIC, 0, at, -1), reason)
+            table.gone(at, at + 1)
+        return at + 1
 
     def _slice(self, result: GetResult, at: int, rules: Rules) -> int | None:
         """Check the halves read from `at` on; returns where to continue, None: not in this
@@ -427,10 +438,17 @@ class HalfMessages:
     # ── Reading ──
 
     async def _records(self, topic: str, queue_offset: int) -> AsyncIterator[Record]:
-        """Whole records of queue 0 from there to its present end. Raises: OSError."""
+        """Whole records of queue 0 from there to its present end. Raises: OSError.
+
+        A half that the disk cannot read stays open, and one with such an op record may be asked for
+        once more.
+        """
         end = self._store.max_offset(topic, 0)
         while queue_offset < end:
             result = await self._read(topic, queue_offset)
+            if result is None:
+                queue_offset += 1
+                continue
             for record in self._store.aside.records(SERVICE, result, topic, 0, queue_offset):
                 yield record
             if result.next_begin_offset <= queue_offset:
@@ -438,6 +456,12 @@ class HalfMessages:
             queue_offset = result.next_begin_offset
             await trio.lowlevel.checkpoint()
 
-    async def _read(self, topic: str, queue_offset: int) -> GetResult:
-        get = partial(self._store.get, topic, 0, queue_offset, READ_MAX, max_bytes=READ_BYTES)
-        return await self._store.complete(get)
+    async def _read(self, topic: str, queue_offset: int) -> GetResult | None:
+        """Records from there on; None where the disk cannot read the first. Raises: OSError."""
+        get = partial(self._store.get, topic, 0, queue_offset, max_bytes=READ_BYTES)
+        try:
+            return await self._store.complete_some(get, READ_MAX)
+        except Unreadable as error:
+            where = Location(topic, 0, queue_offset, -1)
+            self._store.aside.unreadable(SERVICE, where, error)
+            return None

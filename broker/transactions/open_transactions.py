@@ -168,7 +168,8 @@ class Transactions:
     def _count(self, topic: str, by: int, now_ms: int) -> None:
         self.changes += 1
         self.newest_ms = max(self.newest_ms, now_ms)
-        count = self.open.get(topic, 0) + by
+        # A half that the disk could not read at the start was not counted.
+        count = max(0, self.open.get(topic, 0) + by)
         if count:
             self.open[topic], self.changed_ms[topic] = count, now_ms
         else:

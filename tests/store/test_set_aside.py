@@ -10,6 +10,7 @@ from aerobee.store.errors import CONTENT_ERRORS, MessageIllegal, NotInMemory
 from aerobee.store.format.record import encode
 from aerobee.store.results import GetResult, GetStatus, Location
 from aerobee.store.set_aside import LINES, SetAside
+from aerobee.store.stats import StoreStats
 from tests.kit.logged import Logged, events
 from tests.kit.store_model import ManualClock, draft
 
@@ -20,12 +21,12 @@ PLACE = Location("t", 0, 7, 4096)
 
 
 def test_each_is_counted_and_only_some_are_said(logged: Logged) -> None:
-    counts: dict[str, int] = {}
+    stats = StoreStats()
     clock = ManualClock()
-    aside = SetAside(counts, clock)
+    aside = SetAside(stats, clock)
     for _ in range(LINES + 5):
         aside.take("timers", PLACE, MessageIllegal("x" * 1_000))
-    assert counts == {"timers": LINES + 5}
+    assert stats.set_aside == {"timers": LINES + 5}
     assert events(logged).count("message.set_aside") == LINES
     assert (logged[0]["topic"], logged[0]["queue_offset"], logged[0]["physical_offset"]) == (
         "t",
@@ -39,7 +40,7 @@ def test_each_is_counted_and_only_some_are_said(logged: Logged) -> None:
 
 
 def test_an_error_that_nobody_foresaw_is_said_with_its_line(logged: Logged) -> None:
-    aside = SetAside({}, ManualClock())
+    aside = SetAside(StoreStats(), ManualClock())
     named: Any = None
     try:
         named.strip()
@@ -57,8 +58,8 @@ def test_what_says_nothing_about_a_message_is_no_content_error(error: Exception)
 
 
 def test_records_end_at_a_damaged_one_and_the_next_read_begins_behind_it() -> None:
-    counts: dict[str, int] = {}
-    aside = SetAside(counts, ManualClock())
+    stats = StoreStats()
+    aside = SetAside(stats, ManualClock())
     whole = [encode(draft(body=b"%d" % number), number, 0, 1) for number in range(5, 8)]
     data = bytearray(b"".join(whole))
     data[len(whole[0]) + 4] ^= 0xFF
@@ -66,4 +67,15 @@ def test_records_end_at_a_damaged_one_and_the_next_read_begins_behind_it() -> No
     found: list[Record] = list(aside.records("schedule", result, "T", 0, 5))
     assert [one.queue_offset for one in found] == [5]
     assert result.next_begin_offset == 7
-    assert counts == {"schedule": 1}
+    assert stats.set_aside == {"schedule": 1}
+
+
+def test_a_message_that_the_disk_cannot_read_is_told_and_counted_once(logged: Logged) -> None:
+    stats = StoreStats()
+    aside = SetAside(stats, ManualClock())
+    for _ in range(3):
+        aside.unreadable("pull", PLACE, OSError(5, "bad sector"))
+    aside.unreadable("pull", PLACE._replace(queue_offset=8), OSError(5, "bad sector"))
+    assert events(logged) == ["message.unreadable"] * 2
+    assert (logged[0]["queue_offset"], logged[0]["error"]) == (7, "[Errno 5] bad sector")
+    assert (stats.unreadable, stats.set_aside) == ({"pull": 2}, {})

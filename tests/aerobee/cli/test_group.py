@@ -96,6 +96,18 @@ def test_a_reset_asks_and_a_dry_run_changes_nothing(call: Call, topic: str, grou
     assert call("group", "reset", group, topic, "--to", "yesterday").code == 2
 
 
+def test_a_reset_of_one_queue_leaves_the_others(call: Call, topic: str) -> None:
+    call("topic", "create", topic, "--queues", "2")
+    call("produce", topic, "x", "--count", "8")
+    call("group", "create", f"g-{topic}")
+    move = ("group", "reset", f"g-{topic}", topic, "--yes", "--json")
+    broker = call(*move, "--to", "first").document[0]["broker"]
+    (row,) = call(*move, "--to", "offset:1", "--queue", f"{broker}:1").document
+    assert (row["queue"], row["before"], row["after"]) == (1, 0, 1)
+    assert "no queue" in call(*move, "--to", "first", "--queue", f"{broker}:7").err
+    assert "BROKER:ID" in call(*move, "--to", "first", "--queue", "1").err
+
+
 def test_what_a_group_receives_is_limited_and_its_other_settings_stay(
     call: Call, topic: str
 ) -> None:

@@ -13,7 +13,8 @@ import pytest
 import trio
 
 from aerobee.broker.broker import Broker
-from aerobee.broker.delay.schedule import PACE_S, SLICE
+from aerobee.broker.delay.delay_offsets import LEFT_MAX
+from aerobee.broker.delay.schedule import AGAIN_S, PACE_S, SLICE
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.offset import GetAllDelayOffset
 from aerobee.store.config import FlushDiskType
@@ -29,7 +30,7 @@ from tests.broker.records import records_of
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.logged import Logged, events
-from tests.kit.quick_disk import QuickDisk
+from tests.kit.quick_disk import QuickDisk, WornDisk
 from tests.kit.running_store import TrioClock
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
 
 pytestmark = pytest.mark.trio
+UNREADABLE = "message.unreadable"
 HOST = bytes([127, 0, 0, 1, 0, 0, 195, 80])
 
 
@@ -54,6 +56,14 @@ async def still_desk(root: Path, disk: Disk | None = None, **changes: Any) -> As
         yield desk
     finally:
         await desk.store.close()
+
+
+async def save(desk: Desk) -> None:
+    """Save all tables, which waits until the log is on disk."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(desk.store.run)
+        assert await desk.saver.save_all()
+        nursery.cancel_scope.cancel()
 
 
 def text(**properties: str) -> str:
@@ -319,6 +329,55 @@ async def test_on_a_full_disk_everything_waits_and_goes_on_once(
         assert events(logged).count("schedule.unblocked") == 2
 
 
+async def test_a_message_that_the_disk_cannot_read_holds_up_no_other(
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
+) -> None:
+    """It is told once, and tried again every minute, after starts as well."""
+    disk = WornDisk()
+    async with still_desk(tmp_path, disk) as desk:
+        for body in (b"a", b"worn", b"c", b"d"):
+            await park(desk, 1, body)
+        await save(desk)
+    async with still_desk(tmp_path, disk) as desk:
+        disk.bad = b"worn"
+        later(desk, 5_000)
+        for _ in range(3):
+            await desk.schedule.tick()
+            autojump_clock.jump(AGAIN_S)
+        assert bodies(desk) == [b"a", b"c", b"d"]
+        assert not desk.schedule.blocked
+        assert [line["queue_offset"] for line in logged if line["event"] == UNREADABLE] == [1]
+        assert desk.store.stats.unreadable == {"schedule": 1}
+        await save(desk)
+    disk.bad = b""
+    async with still_desk(tmp_path, disk) as desk:
+        later(desk, 500_000)
+        await desk.schedule.tick()
+        assert bodies(desk) == [b"a", b"c", b"d", b"worn"]
+        autojump_clock.jump(AGAIN_S)
+        await desk.schedule.tick()
+        assert len(bodies(desk)) == 4
+        assert desk.delays.document()["offsetTable"] == {1: 4}
+        assert desk.delays.left == {}
+
+
+async def test_a_level_of_which_the_disk_reads_nothing_keeps_its_place(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    disk = WornDisk()
+    async with still_desk(tmp_path, disk) as desk:
+        for _ in range(3):
+            await park(desk, 1, b"worn")
+        await save(desk)
+    async with still_desk(tmp_path, disk) as desk:
+        disk.bad = b"worn"
+        later(desk, 5_000)
+        desk.delays.left[1] = {*range(-LEFT_MAX + 1, 0)}
+        await desk.schedule.tick()
+        assert offsets(desk) == {1: 1}
+        assert "cannot be read" in desk.schedule.blocked[1]
+
+
 async def test_a_slice_for_several_topics_goes_on_where_the_store_refused(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,7 +553,7 @@ async def test_delivered_messages_are_counted_for_both_topics(
 
 async def test_the_progress_of_the_levels_is_what_their_file_holds(tmp_path: Path) -> None:
     async with still_desk(tmp_path) as desk:
-        desk.delays.delivered(3, 7, 7, 0)
+        desk.delays.delivered(3, 0, 7, 7, 0)
         answer = await desk.ask(GetAllDelayOffset())
         assert json.loads(body_of(answer))["offsetTable"] == {"3": 7}
 

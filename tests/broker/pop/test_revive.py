@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.broker.errors import Refusal
+from aerobee.broker.errors import MessageUnreadable, Refusal
 from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, Ack, CheckPoint
 from aerobee.broker.pop.revive import AGAIN_S, Timing
 from aerobee.broker.pop.revive_queue import AHEAD_MAX, ReviveQueue
@@ -494,6 +494,44 @@ async def test_messages_in_front_of_one_that_the_disk_cannot_read_are_popped(
         assert await pops.bodies() == [b"a", b"b"]
         disk.bad = b""
         assert await pops.bodies() == [b"c", b"worn"]
+
+
+@pytest.mark.trio
+async def test_a_message_that_the_disk_cannot_read_is_popped_when_it_can(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = WornDisk()
+    async with open_pops(tmp_path, mock_clock, disk=disk) as pops:
+        await pops.send(b"worn", b"c")
+        await pops.stop()
+        wall = pops.desk.clock
+    async with open_pops(tmp_path, mock_clock, disk=disk, wall=wall) as pops:
+        disk.bad = b"worn"
+        assert [(await pops.bodies()), (await pops.bodies())] == [[], [b"c"]]
+        await pops.pass_s(70)
+        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"c"]
+        assert pops.desk.store.stats.unreadable == {"pop": 1}, "once for both"
+        disk.bad = b""
+        await pops.pass_s(AGAIN_S[0] + AGAIN_S[1])
+        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"c", b"worn"]
+        assert pops.open_check_points() == 0
+
+
+@pytest.mark.trio
+async def test_an_orderly_pop_stands_in_front_of_a_message_that_the_disk_cannot_read(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = WornDisk()
+    async with open_pops(tmp_path, mock_clock, disk=disk) as pops:
+        await pops.send(b"worn", b"c")
+        await pops.stop()
+        wall = pops.desk.clock
+    async with open_pops(tmp_path, mock_clock, disk=disk, wall=wall) as pops:
+        disk.bad = b"worn"
+        with pytest.raises(MessageUnreadable, match="--queue desk:0 --to offset:1"):
+            await pops.pop(order=True, queue_id=0)
+        disk.bad = b""
+        assert await pops.bodies(order=True, queue_id=0) == [b"c", b"worn"]
 
 
 @pytest.mark.trio

@@ -12,6 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from aerobee.broker.consumers.clients import BROADCASTING, CLUSTERING, Client, subscription_of
+from aerobee.broker.errors import MessageUnreadable
 from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.pull import pull as module
 from aerobee.remoting.wire.bodies.client import SubscriptionData
@@ -565,6 +566,35 @@ async def test_messages_in_front_of_one_that_the_disk_cannot_read_are_given(
         answer = await desk.pull()
         assert bodies(answer) == [b"a", b"b"]
         assert place(answer) == (2, 0, 4)
-        with pytest.raises(OSError, match=f"commitlog/{0:020}"):
-            await desk.pull(queue_offset=2)
+        for _ in range(2):
+            with pytest.raises(MessageUnreadable, match=f"commitlog/{0:020}") as refused:
+                await desk.pull(queue_offset=2)
+            assert "group reset g t --queue desk:0 --to offset:3" in refused.value.remark
+        assert desk.store.stats.unreadable == {"pull": 1}
         assert bodies(await desk.pull(queue_offset=3)) == [b"c"]
+
+
+@pytest.mark.parametrize("sql", [False, True], ids=["tags", "sql"])
+async def test_a_filter_gets_the_messages_in_front_of_one_that_the_disk_cannot_read(
+    tmp_path: Path, sql: bool
+) -> None:
+    disk = WornDisk()
+    wanted: dict[str, Any] = {"subscription": "a", "expression_type": "TAG"}
+    if sql:
+        wanted = {"subscription": "TAGS = 'a'", "expression_type": "SQL92"}
+    changes: dict[str, Any] = {"enable_property_filter": True}
+    async with open_desk(tmp_path, disk, **changes) as desk:
+        desk.topic()
+        for body, tag in ((b"1", "a"), (b"2", "b"), (b"worn", "a"), (b"3", "b"), (b"4", "a")):
+            await desk.send(body=body, properties=f"TAGS\x01{tag}\x02")
+        assert await desk.saver.save_all()
+    async with open_desk(tmp_path, disk, **changes) as desk:
+        disk.bad = b"worn"
+        answer = await desk.pull(**wanted)
+        assert bodies(answer) == [b"1"]
+        if sql:
+            # A filter in SQL has looked at the next one, too.
+            answer = await desk.pull(queue_offset=place(answer)[0], **wanted)
+        with pytest.raises(MessageUnreadable, match="message at offset 2 of queue 0 of t"):
+            await desk.pull(queue_offset=place(answer)[0], **wanted)
+        assert bodies(await desk.pull(queue_offset=3, **wanted)) == [b"4"]

@@ -732,6 +732,25 @@ async def test_a_timer_that_the_disk_cannot_read_holds_up_no_other(
 
 
 @pytest.mark.trio
+async def test_a_late_timer_does_not_wait_for_what_the_disk_cannot_read(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """The messages behind it are searched for its recall."""
+    disk = WornDisk()
+    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS)) as bench:
+        bench.timers.enqueue.needless.update(range(1_000))
+        for body, delay_s in ((b"a", 30), (b"worn", 300), (b"c", 30)):
+            await bench.send(body, TIMER_DELAY_SEC=delay_s)
+        await bench.pass_s(mock_clock, 5)
+        bench.timers.timers.queue_offset = 0
+    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS + 60_000)) as bench:
+        disk.bad = b"worn"
+        await bench.pass_s(mock_clock, 10)
+        assert bench.bodies() == [b"a", b"c"]
+        assert bench.desk.store.stats.unreadable == {"timers": 1}
+
+
+@pytest.mark.trio
 async def test_a_timer_that_the_disk_cannot_read_refuses_no_start(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:

@@ -32,6 +32,7 @@ from aerobee.store.format.record import MessageDraft, Record, read
 from aerobee.store.format.system_names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Caller, Desk, open_desk, said
+from tests.kit.quick_disk import WornDisk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -562,6 +563,57 @@ async def test_a_damaged_half_is_passed_over_and_the_start_knows_the_others(
         assert (await bank.end(halves[1], COMMIT)).code == 1
         assert (await bank.end(halves[2], COMMIT)).code == 0
         assert bank.bodies() == [b"c"]
+
+
+@pytest.mark.trio
+async def test_a_half_that_the_disk_cannot_read_stays_open_and_holds_up_no_other(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = WornDisk()
+    async with open_bank(tmp_path, mock_clock, disk=disk) as bank:
+        halves = [await bank.half(body) for body in (b"a", b"worn", b"c")]
+        await bank.end(halves[0], COMMIT)
+        await bank.desk.saver.save_all()
+    # A start reads the end of the log, whatever it is.
+    async with open_desk(tmp_path, disk) as desk, trio.open_nursery() as nursery:
+        disk.bad = b"worn"
+        await nursery.start(desk.half_messages.run)
+        bank = Bank(desk, mock_clock)
+        assert desk.transactions.open == {"t": 1}
+        producer = bank.producer()
+        await bank.pass_s(35)
+        assert [header.msg_id for header in told(producer)] == ["K3"]
+        assert (await bank.end(told(producer)[0], COMMIT)).code == 0
+        assert desk.store.stats.unreadable == {"transactions": 1}
+        assert (await bank.progress())[0] == 1, "those behind it are not forgotten"
+        disk.bad = b""
+        await bank.pass_s(30)
+        assert [header.msg_id for header in told(producer)] == ["K3", "K2"]
+        assert (await bank.end(told(producer)[1], COMMIT)).code == 0
+        assert bank.bodies() == [b"a", b"c", b"worn"]
+        assert desk.transactions.open == {}
+        assert (await bank.progress())[0] == desk.store.max_offset(HALF_TOPIC, 0)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_too_much_behind_a_half_that_the_disk_cannot_read_sets_it_aside(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_messages, "HELD_BACK_MAX", 3)
+    disk = WornDisk()
+    async with open_bank(tmp_path, mock_clock, disk=disk) as bank:
+        await bank.half(b"worn")
+        for number in range(5):
+            await bank.end(await bank.half(b"%d" % number), ROLLBACK)
+    async with open_desk(tmp_path, disk) as desk, trio.open_nursery() as nursery:
+        disk.bad = b"worn"
+        await nursery.start(desk.half_messages.run)
+        bank = Bank(desk, mock_clock)
+        await bank.pass_s(35)
+        assert desk.store.stats.set_aside == {"transactions": 1}
+        assert (await bank.progress())[0] == 6
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("bodies", [(b"0", b"2"), (b"0,2,",), (b"2,", b"0,0")], ids=str)
