@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from itertools import islice
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import structs
 
 from aerobee.cli.arguments import InputFile
 from aerobee.cli.completing import topic_names
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from aerobee.cli.arguments import InputLines
     from aerobee.client.message import Message
     from aerobee.client.send_result import MessageQueue, SendResult
+
+
+NO_OFFSET: Final = -1
+"""In place of the offset of a message that is not in its queue yet."""
 
 
 @click.command(short_help="Send messages to a topic.")
@@ -155,14 +159,39 @@ def send_all(
     """Send at the given rate, as counted from the first message."""
     started, sent = monotonic(), 0
     selector = None if queue_id is None else only_queue(queue_id)
-    while chunk := list(islice(messages, batch)):
+    for chunk in chunks(messages, batch):
         if rate is not None:
             sleep(max(0.0, started + sent / rate - monotonic()))
         if batch > 1:
-            yield from producer.send_batch(chunk)
+            results = producer.send_batch(chunk)
         else:
-            yield producer.send(chunk[0], queue=selector)
+            results = [producer.send(chunk[0], queue=selector)]
+        yield from map(placed, results, chunk)
         sent += len(chunk)
+
+
+def chunks(messages: Iterator[Message], most: int) -> Iterator[list[Message]]:
+    """So many messages at a time, or as many as fill a request: those are in memory together."""
+    from aerobee.client.steps.producer_batch import BATCH_BYTES, batch_size
+
+    chunk: list[Message] = []
+    size = 0
+    for message in messages:
+        chunk.append(message)
+        size += batch_size(message)
+        if len(chunk) == most or size >= BATCH_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def placed(result: SendResult, message: Message) -> SendResult:
+    """A result without its offset where that is not in the queue yet: the broker names the place in
+    its own topic, where a delayed message waits.
+    """
+    waits = message.delay is not None or message.deliver_at is not None
+    return structs.replace(result, queue_offset=NO_OFFSET) if waits else result
 
 
 def only_queue(queue_id: int) -> Any:
@@ -188,7 +217,10 @@ def show_one(sent: Iterator[SendResult], output: Output) -> None:
             write_json(described_result(result))
         else:
             status = "" if result.ok else f" ({result.status.name})"
-            echo(f"stored {result.message_id} in {result.queue} at {result.queue_offset}{status}")
+            place = f"in {result.queue} at {result.queue_offset}"
+            if result.queue_offset == NO_OFFSET:
+                place = f"until it is delivered to {result.queue}"
+            echo(f"stored {result.message_id} {place}{status}")
 
 
 def show_many(sent: Iterator[SendResult], total: int | None, output: Output) -> None:
@@ -221,7 +253,7 @@ def described_result(result: SendResult) -> dict[str, Any]:
         "topic": result.queue.topic,
         "broker": result.queue.broker_name,
         "queue_id": result.queue.queue_id,
-        "queue_offset": result.queue_offset,
+        "queue_offset": None if result.queue_offset == NO_OFFSET else result.queue_offset,
         "status": result.status.name,
         "attempts": result.attempts,
     }

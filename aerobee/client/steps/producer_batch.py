@@ -170,7 +170,7 @@ def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
             chunks.append([index])
             continue
         kind = (message.topic, message.wait_store_ok, message.ordering_key)
-        size = _batch_size(message)
+        size = batch_size(message)
         chunk, used = open_chunks.get(kind, ([], 0))
         if not chunk or used + size > limit_bytes:
             chunk, used = [], 0
@@ -180,7 +180,7 @@ def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
     return chunks
 
 
-def _batch_size(message: Message) -> int:
+def batch_size(message: Message) -> int:
     """The size of one message in a batch, or a little more."""
     named = sum(len(name) + len(value) + 2 for name, value in message.properties.items())
     keys = sum(len(key) + 1 for key in message.keys)

@@ -4,11 +4,14 @@ import json
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import count, islice, repeat
 from pathlib import Path
 
 import pytest
 
 from aerobee.cli import arguments
+from aerobee.cli.produce import chunks
+from aerobee.client.message import Message
 from tests.aerobee.cli.conftest import Call, Run, consumed
 from tests.kit.process import Child
 
@@ -41,6 +44,17 @@ def test_many_messages_end_with_a_summary(call: Call, topic: str) -> None:
     messages = consumed(call, topic)
     assert len(messages) == 50
     assert {len(str(message["body"])) for message in messages} == {100}
+
+
+def test_a_batch_without_bound_is_sent_in_requests_of_bounded_size() -> None:
+    """A pipe may have more than the memory holds."""
+    made = count()
+    endless = (Message("t", bytes(next(made) % 7 * 100_000)) for _ in repeat(None))
+    parts = list(islice(chunks(endless, 10**12), 20))
+    assert max(len(part) for part in parts) < 20
+    assert sum(len(part) for part in parts) == next(made)
+    small = (Message("t", b"x") for _ in range(7))
+    assert [len(part) for part in chunks(small, 3)] == [3, 3, 1]
 
 
 def test_lines_of_a_file_and_of_stdin_become_messages(
@@ -129,7 +143,12 @@ def test_headers_keys_and_order_are_the_message_s_own(call: Call, topic: str) ->
 def test_a_delayed_message_comes_later(call: Call, topic: str) -> None:
     at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     for words in (("--delay", "1h"), ("--deliver-at", at)):
-        assert call("produce", topic, "later", *words).code == 0
+        done = call("produce", topic, "later", *words, "--queue", "1")
+        assert done.code == 0
+        assert f" until it is delivered to {topic}/" in done.out
+        assert " at " not in done.out, "the offset would be that of another topic"
+        done = call("produce", topic, "later", *words, "--queue", "1", "--json")
+        assert (done.document["queue_id"], done.document["queue_offset"]) == (1, None)
     assert call("produce", topic, "now").code == 0
     assert call("consume", topic, "--no-follow", "--format", "body").out == "now\n"
     assert call("produce", topic, "x", "--delay", "1h", "--deliver-at", at).code == 2
