@@ -83,7 +83,7 @@ class TopicsFeature(Feature):
         if self._config.failover.is_on:
             self._disk.write_atomically(self._root / OLD_TABLES, b"", backup=False)
         elif self._config.is_slave:
-            self._on_disk.waits_for_topics = True
+            self._on_disk.waits_for_topics = lambda: not self.table.copied
         else:
             raise StoreDamaged(self._on_disk.refusal())
 

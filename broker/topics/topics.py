@@ -98,6 +98,8 @@ class TopicTable:
         now_ms: int = 0,
     ) -> None:
         self.settings = settings
+        self.copied = False
+        """Whether the topics of a master have come here, if there were none, too."""
         self.listeners: list[Callable[[Iterable[str]], None]] = []
         """Called with the names of topics that are new, changed or deleted."""
         self.rate = RateLimit()
@@ -403,7 +405,8 @@ class TopicTable:
         for name in gone:
             self._drop(name, log_end)
         self.version = version
-        if changed or gone:
+        first, self.copied = not self.copied, True
+        if changed or gone or first:
             for listener in self.listeners:
                 listener([*changed, *gone])
         return gone

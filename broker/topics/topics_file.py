@@ -33,7 +33,7 @@ class TopicsFile(JsonFile):
         super().__init__(root / CONFIG / TOPICS, disk, clock)
         self.mark = root / SAVED_TOPICS
         self._abort = root / ABORT
-        self.waits_for_topics = False
+        self.waits_for_topics: Callable[[], bool] = lambda: False
         """Whether a table without topics of people is not saved: the topics of the master have not
         come yet, and who finds it would take it for the table that was lost."""
         self._is_system = is_system
@@ -46,7 +46,7 @@ class TopicsFile(JsonFile):
     def write_now(self, content: Mapping[str, Any] | list[bytes]) -> None:
         """As `JsonFile.write_now`, then the mark."""
         assert not isinstance(content, list)
-        if self.waits_for_topics and all(map(self._is_system, content["topicConfigTable"])):
+        if self.waits_for_topics() and all(map(self._is_system, content["topicConfigTable"])):
             return
         super().write_now(content)
         if self.lacks_mark(content["topicConfigTable"]):

@@ -264,6 +264,21 @@ async def test_a_slave_that_lost_its_table_saves_none_before_it_has_topics(tmp_p
 
 
 @pytest.mark.trio
+async def test_a_slave_that_lost_its_table_has_that_of_a_master_without_topics(
+    tmp_path: Path,
+) -> None:
+    """It can be promoted then: nothing is missing that the master had."""
+    await live(tmp_path)
+    damage(tmp_path, File.MISSING)
+    async with open_desk(tmp_path, **SLAVE) as desk:
+        assert desk.topic_file.file.path in lost_tables(Disk(), tmp_path)
+        desk.topics.copy({"topicConfigTable": {}}, 0)
+        with trio.fail_after(WITHIN_S):
+            await desk.topic_file.catch_up()
+        assert lost_tables(Disk(), tmp_path) == []
+
+
+@pytest.mark.trio
 @pytest.mark.parametrize("killed", [False, True])
 async def test_offsets_that_are_gone_are_told(tmp_path: Path, killed: bool) -> None:
     """After a kill there may never have been any."""
