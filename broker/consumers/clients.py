@@ -223,13 +223,29 @@ class ClientTable:
     def _too_many(self, what: str) -> LimitReached:
         return LimitReached(f"connected {what} group", self.max_groups, key="maxConsumerGroups")
 
+    def check_memberships(
+        self,
+        connection_id: int,
+        beside: Iterable[int],
+        consumers: Iterable[str],
+        producers: Iterable[str],
+    ) -> set[tuple[str, bool]]:
+        """Check that a connection may be in these groups, too, with others that share its limit.
+
+        Returns: the groups. Raises: LimitReached.
+        """
+        wanted = {(group, True) for group in consumers} | {(group, False) for group in producers}
+        own = self.groups_of.get(connection_id, set())
+        count = sum(len(self.groups_of.get(at, ())) for at in beside if at != connection_id)
+        if not wanted <= own and count + len(wanted | own) > self.max_memberships:
+            raise LimitReached("group of one connection", self.max_memberships)
+        return wanted
+
     def check_room(
         self, connection_id: int, consumers: Iterable[str], producers: Iterable[str]
     ) -> None:
         """Check that one connection can be in all of these groups. Raises: LimitReached."""
-        wanted = {(group, True) for group in consumers} | {(group, False) for group in producers}
-        if len(wanted | self.groups_of.get(connection_id, set())) > self.max_memberships:
-            raise LimitReached("group of one connection", self.max_memberships)
+        wanted = self.check_memberships(connection_id, (), consumers, producers)
         for what, entries, consume in (
             ("consumer", self.consumers, True),
             ("producer", self.producers, False),

@@ -50,6 +50,7 @@ class Client(GrpcCaller):
         self.language = caller.language
         self.table = table
         self.stream = stream
+        table.beside.setdefault(caller.channel.id, set()).add(self)
         self.number: int = caller.context.shared.next_number()
         self.request_timeout_ms = 0
         """The time of a call by its settings; 0: none."""
@@ -143,6 +144,8 @@ class Clients:
         known: Callable[[Client, HeartbeatData], ConsumerRunningInfo],
     ) -> None:
         self.by_id: dict[str, Client] = {}
+        self.beside: dict[int, set[Client]] = {}
+        """The clients of each connection, by its number."""
         self._closed = closed
         self._gone = gone
         self.known = known
@@ -185,6 +188,10 @@ class Clients:
         """A stream has gone: it is a member of no group any more. Its client works on its messages
         for as long as it has another.
         """
+        beside = self.beside[client.channel.id]
+        beside.discard(client)
+        if not beside:
+            del self.beside[client.channel.id]
         if self.by_id.get(client.client_id) is client:
             del self.by_id[client.client_id]
             self._gone(client)

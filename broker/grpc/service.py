@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 from google.protobuf.message import DecodeError
 
+from aerobee.broker.errors import LimitReached
 from aerobee.broker.grpc.caller import shown
 from aerobee.broker.grpc.clients import Client, status_command
 from aerobee.broker.grpc.rpc import Rpc, status_of
@@ -121,6 +122,7 @@ class MessagingService:
         self._clock = core.clock
         self._topics = topics
         self._groups = consumers.groups
+        self._members = consumers.clients
         self._door = door
         self._clients = parts.clients
         pulling = parts.pulling
@@ -295,7 +297,21 @@ class MessagingService:
             client.data = before
             self._end_stream(client, error)
 
-        client.renew(taken, not_taken)
+        try:
+            self._check_room(client, client.data)
+        except LimitReached as full:
+            not_taken(RpcRefused(*outcome(Answer(full.code, None, full.remark))))
+        else:
+            client.renew(taken, not_taken)
+
+    def _check_room(self, client: Client, data: HeartbeatData) -> None:
+        """Check that all clients of a connection together are in no more groups than one of
+        remoting may be. Raises: LimitReached.
+        """
+        numbers = [one.number for one in self._clients.beside[client.channel.id]]
+        consumers = [entry.group_name for entry in data.consumer_data_set]
+        producers = [entry.group_name for entry in data.producer_data_set]
+        self._members.check_memberships(client.number, numbers, consumers, producers)
 
     def _end_client(self, client: Client, refused: RpcRefused) -> None:
         """End the stream of a client whose settings cannot be taken."""

@@ -223,6 +223,20 @@ def test_settings_register_a_client_whom_administrators_see(
     stream.end()
 
 
+def test_the_streams_of_a_connection_share_its_limit_of_groups(broker: AnyBroker) -> None:
+    with GrpcClient(f"{HOST}:{PORT}", f"client-{next(NUMBERS)}") as client:
+        names = [f"shared-{number}" for number in range(1_000)]
+        first = client.telemetry()
+        client.metadata = [("x-mq-client-id", "beside"), *client.metadata[1:]]
+        second = client.telemetry()
+        assert first.settings(producer_settings(*names)).status.code == Code.OK
+        refused = second.settings(producer_settings(*(f"other-{name}" for name in names)))
+        assert refused.status.code != Code.OK
+        assert "group of one connection: 1024 is the limit" in refused.status.message
+        assert first.settings(producer_settings(*names)).status.code == Code.OK
+        first.end()
+
+
 def test_a_consumer_is_diagnosed_and_asked_like_any_other(
     broker: AnyBroker, client: GrpcClient, topic: str
 ) -> None:
