@@ -308,7 +308,7 @@ class MessagingService:
         """Check that all clients of a connection together are in no more groups than one of
         remoting may be. Raises: LimitReached.
         """
-        numbers = [one.number for one in self._clients.beside[client.channel.id]]
+        numbers = [beside.number for beside in self._clients.beside[client.channel.id]]
         consumers = [entry.group_name for entry in data.consumer_data_set]
         producers = [entry.group_name for entry in data.producer_data_set]
         self._members.check_memberships(client.number, numbers, consumers, producers)

@@ -337,7 +337,7 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
     for times in (sources.broker.topic_creations, sources.broker.group_creations):
         times.measured(Answer, HandClock())
     requested(sources, 310, 0)
-    sources.store.set_aside["timers"] = 1
+    sources.store.set_aside["timers"] = sources.store.unreadable["pull"] = 1
     sources.remoting.tls_expires_s = 2e9
     timer = sources.broker.timer("orders")
     timer.enqueued = timer.dequeued = 1

@@ -743,11 +743,16 @@ async def test_a_late_timer_does_not_wait_for_what_the_disk_cannot_read(
             await bench.send(body, TIMER_DELAY_SEC=delay_s)
         await bench.pass_s(mock_clock, 5)
         bench.timers.timers.queue_offset = 0
-    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS + 60_000)) as bench:
+    clock = ShiftedClock(START_MS + 60_000)
+    async with open_desk(tmp_path, disk, clock=clock) as desk, trio.open_nursery() as nursery:
         disk.bad = b"worn"
+        bench = Bench(desk)
+        await nursery.start(bench.timers.run)
         await bench.pass_s(mock_clock, 10)
         assert bench.bodies() == [b"a", b"c"]
-        assert bench.desk.store.stats.unreadable == {"timers": 1}
+        assert desk.store.stats.unreadable == {"timers": 1}
+        await bench.timers.close()
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.trio
