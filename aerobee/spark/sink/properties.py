@@ -6,6 +6,8 @@ store format §1.2.3.
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +17,11 @@ import pyarrow.compute as pc
 from aerobee.client.message import RESERVED_PROPERTIES, check_property
 from aerobee.client.namespaces import INSTANCE_ID
 from aerobee.errors import ConfigurationError
-from aerobee.spark.rows.buffers import byte_lengths, value_bytes
+from aerobee.spark.rows.buffers import byte_lengths, byte_offsets, value_bytes
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -28,7 +30,13 @@ if TYPE_CHECKING:
 IS = "\x01"
 END = "\x02"
 STAMP = "AB_SINK"
-"""The property with write, partition and row: copies of one row have the same value."""
+"""The property with write, partition, row and a digest of it: messages with the same value are of
+one row. Behind a shuffle a task that is run again may have its rows in another order, so their
+numbers alone would make one row look like a copy of another.
+"""
+DIGEST_BYTES = 8
+PLAIN = ("topic", "brokerName", "queueId", "flag", "msgId")
+"""Columns of a row, besides its body and its properties, that its digest covers."""
 GIVE_WAY = ("WAIT", "AB_REPLAY_FROM", "AB_REPLAY")
 """Properties that we add and that a message can do without, the first to go first."""
 BROKER_BYTES = 256
@@ -86,15 +94,18 @@ class PropertyTexts:
             if column in columns
         }
         alone = one_at_most(delays, count, place)
-        named |= delays | self._of_all
-        if self._stamp is not None:
-            stamps = [f"{self._stamp}:{row}" for row in range(first_row, first_row + count)]
-            named[STAMP] = pa.array(stamps, pa.string())
-        texts = [pc.binary_join_element_wise(name + IS, v, END, "") for name, v in named.items()]
+        named |= delays
         own = self._own(columns.get("properties"), place)
-        whole = pc.binary_join_element_wise(
-            own, *texts, "", null_handling="replace", null_replacement=""
-        )
+        if self._stamp is not None:
+            users = [text for name, text in named.items() if name != "UNIQ_KEY"]
+            users += [columns[name].cast(pa.string()) for name in PLAIN if name in columns]
+            texts = joined(END, pa.nulls(count, pa.string()), own, *users)
+            digests = digests_of(columns["body"], texts)
+            stamps = [f"{self._stamp}:{row}:{it}" for row, it in enumerate(digests, first_row)]
+            named[STAMP] = pa.array(stamps, pa.string())
+        named |= self._of_all
+        entries = [pc.binary_join_element_wise(name + IS, v, END, "") for name, v in named.items()]
+        whole = joined("", own, *entries)
         return with_room(whole), alone
 
     def _own(self, column: Any, place: Place) -> Any:
@@ -113,8 +124,8 @@ class PropertyTexts:
         )
         self._check(column, names, values, place)
         texts = pc.binary_join_element_wise(names, IS, values, END, "")
-        joined = pc.binary_join(pa.ListArray.from_arrays(column.offsets, texts), "")
-        return pc.if_else(column.is_valid(), joined, "") if column.null_count else joined
+        whole = pc.binary_join(pa.ListArray.from_arrays(column.offsets, texts), "")
+        return pc.if_else(column.is_valid(), whole, "") if column.null_count else whole
 
     def _check(self, column: Any, names: Any, values: Any, place: Place) -> None:
         """Refuse entries that could not be read back. Raises: ConfigurationError."""
@@ -135,6 +146,29 @@ class PropertyTexts:
                 except ConfigurationError as error:
                     hint = READ_PROPERTIES if name in RESERVED_PROPERTIES else ""
                     raise ConfigurationError(f"{place(row)}: {error}{hint}") from None
+
+
+def joined(between: str, *texts: Any) -> Any:
+    """Strings of each row as one, with null as an empty string."""
+    return pc.binary_join_element_wise(
+        *texts, between, null_handling="replace", null_replacement=""
+    )
+
+
+def digests_of(bodies: Any, texts: Any) -> list[str]:
+    """A digest of each body with its text, the same in every process."""
+    digests = []
+    for body, text in zip(pieces_of(bodies), pieces_of(texts), strict=True):
+        digest = blake2b(body, digest_size=DIGEST_BYTES)
+        digest.update(text)
+        digests.append(digest.hexdigest())
+    return digests
+
+
+def pieces_of(array: Any) -> Iterator[memoryview]:
+    """The bytes of each element of a string or binary array, without a copy."""
+    data = memoryview(array.buffers()[2] or b"")
+    return (data[start:end] for start, end in pairwise(byte_offsets(array).tolist()))
 
 
 def with_room(texts: Any) -> Any:
