@@ -18,6 +18,8 @@ import structlog
 from aerobee.broker.errors import TableDamaged
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire import relaxed_json
+from aerobee.store.format.names import SAVED_TOPICS
+from aerobee.store.recovery.start_check import saved_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -116,6 +118,21 @@ class JsonFile:
         self.disk.mkdir(self.path.parent)
         text = b"".join(content) if isinstance(content, list) else msgspec.json.encode(content)
         self.disk.write_atomically(self.path, text.replace(*REFERENCE_ESCAPED))
+
+
+class NotedFile(JsonFile):
+    """A table that is missed: once it was saved, its name is in the mark of the topics, which is
+    outside of `config/`. Invariant: no name is there before its file.
+    """
+
+    def write_now(self, content: Mapping[str, Any] | list[bytes]) -> None:
+        """As `JsonFile.write_now`, then the mark, if there is one."""
+        super().write_now(content)
+        root = self.path.parent.parent
+        names = saved_tables(self.disk, root)
+        if names and self.path.name not in names:
+            text = "\n".join([*names, self.path.name])
+            self.disk.write_atomically(root / SAVED_TOPICS, text.encode(), backup=False)
 
 
 class PrivateFile(JsonFile):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from aerobee.broker.saved.json_file import JsonFile, PrivateFile
+from aerobee.broker.saved.json_file import JsonFile, NotedFile, PrivateFile
 from aerobee.broker.saved.save import LargeTable, SavedTable, Table
+from aerobee.store.recovery.start_check import SAVED_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -71,4 +72,5 @@ class Tables:
         return saved
 
     def _file(self, name: str) -> JsonFile:
-        return JsonFile(self._folder / name, self._disk, self._clock)
+        kind = NotedFile if name in SAVED_TABLES else JsonFile
+        return kind(self._folder / name, self._disk, self._clock)

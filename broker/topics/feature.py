@@ -17,7 +17,8 @@ from aerobee.store.format.names import OLD_TABLES
 from aerobee.store.recovery.start_check import lost_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
@@ -61,8 +62,8 @@ class TopicsFeature(Feature):
     def load(self) -> None:
         """Load the table; refuse unsupported topics, and to begin anew a table that was saved."""
         lost = lost_tables(self._disk, self._root)
-        if self._on_disk.path in lost:
-            self._without_table()
+        if lost:
+            self._without_tables(lost)
         for path in lost:
             log.error("table.gone", path=str(path))
         self.file.load(self.table.load)
@@ -75,7 +76,7 @@ class TopicsFeature(Feature):
         for topic in self.table.with_attribute("cleanup.policy", "COMPACTION"):
             log.warning("topic.not_compacted", topic=topic)
 
-    def _without_table(self) -> None:
+    def _without_tables(self, lost: Sequence[Path]) -> None:
         """Go on as a slave, whose tables are its master's; it is not promoted before they are here.
         In a group any member may be elected: this one may not before it has copied them. Raises:
         StoreDamaged, OSError.
@@ -85,7 +86,7 @@ class TopicsFeature(Feature):
         elif self._config.is_slave:
             self._on_disk.waits_for_topics = lambda: not self.table.copied
         else:
-            raise StoreDamaged(self._on_disk.refusal())
+            raise StoreDamaged(self._on_disk.refusal(lost))
 
     def recovered(self, recovery: Recovery) -> None:
         """Add topics that a crash has lost; make the deleted ones agree with the log.

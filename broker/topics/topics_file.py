@@ -3,7 +3,8 @@
 Without it nothing tells a directory whose `config/` is on a disk that is not mounted from one that
 never had tables. New tables would come up in silence: topics that nobody finds, and groups that
 begin anew behind what they have not read; slaves would copy them. The mark is made behind the first
-save of a topic that is not the broker's own. So it is neither in a new directory, nor in that of
+save of a topic that is not the broker's own, and has the names of other tables that were saved
+since (`NotedFile`). So it is neither in a new directory, nor in that of
 another broker, nor where a kill came before any topic was saved.
 """
 
@@ -52,13 +53,13 @@ class TopicsFile(JsonFile):
         if self.lacks_mark(content["topicConfigTable"]):
             self.disk.write_atomically(self.mark, b"", backup=False)
 
-    def refusal(self) -> str:
-        """The text for a start without the file: the likely cause, and the ways out."""
+    def refusal(self, lost: Iterable[Path]) -> str:
+        """The text for a start without some tables: the likely cause, and the ways out."""
         config, mark, abort = self.path.parent, self.mark, self._abort
         return (
-            f"{self.path} and its backup are missing or empty, and by {mark} topics were saved"
-            f" there: mount the disk of {config}, restore that directory from a backup, or have a"
-            " slave be the master. With new tables groups begin anew, and may pass over messages."
-            " To go on all the same, with the topics that the queues tell:"
-            f" rm {shlex.quote(str(mark))} && touch {shlex.quote(str(abort))}"
+            f"{' and '.join(map(str, lost))}, backups too, are missing or empty, and by {mark} they"
+            f" were saved there: mount the disk of {config}, restore that directory from a backup,"
+            " or have a slave be the master. With new tables groups begin anew, and may pass over"
+            " messages. To go on all the same, with what is there and the topics that the queues"
+            f" tell: rm {shlex.quote(str(mark))} && touch {shlex.quote(str(abort))}"
         )

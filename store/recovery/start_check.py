@@ -179,15 +179,8 @@ def is_made_anew(disk: Disk, root: Path) -> bool:
 
 
 def lost_tables(disk: Disk, root: Path) -> list[Path]:
-    """The tables that were saved here and are gone, with their backups. Raises: OSError.
-
-    That of the topics is there once they were saved, and a clean stop saves all. A kill may come
-    before the first commit of any group.
-    """
-    if not disk.exists(root / SAVED_TOPICS):
-        return []
-    names = (TOPICS,) if disk.exists(root / ABORT) else SAVED_TABLES
-    paths = [root / CONFIG / name for name in names]
+    """The tables that were saved here and are gone, with their backups. Raises: OSError."""
+    paths = [root / CONFIG / name for name in saved_tables(disk, root)]
     return [
         path
         for path in paths
@@ -196,6 +189,17 @@ def lost_tables(disk: Disk, root: Path) -> list[Path]:
             for file in (path, path.with_name(backup_name(path.name)))
         )
     ]
+
+
+def saved_tables(disk: Disk, root: Path) -> list[str]:
+    """The tables that were saved here, by the mark of the topics and the names in it. Raises:
+    OSError.
+    """
+    mark = root / SAVED_TOPICS
+    if not disk.exists(mark):
+        return []
+    names = disk.read(mark).decode(errors="replace").split()
+    return [name for name in SAVED_TABLES if name == TOPICS or name in names]
 
 
 def make_directory(disk: Disk, root: Path) -> None:

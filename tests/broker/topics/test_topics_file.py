@@ -278,21 +278,37 @@ async def test_a_slave_that_lost_its_table_has_that_of_a_master_without_topics(
         assert lost_tables(Disk(), tmp_path) == []
 
 
-@pytest.mark.trio
+@pytest.mark.parametrize("name", ["consumerOffset.json", "subscriptionGroup.json"])
+@pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("killed", [False, True])
-async def test_offsets_that_are_gone_are_told(tmp_path: Path, killed: bool) -> None:
-    """After a kill there may never have been any."""
-    await live(tmp_path)
-    path = tmp_path / "config" / "consumerOffset.json"
-    for file in path.parent.glob("consumerOffset.json*"):
+def test_another_table_that_is_gone_is_missed_as_the_topics_are(
+    tmp_path: Path, name: str, role: Role, killed: bool
+) -> None:
+    trio.run(live, tmp_path)
+    for file in (tmp_path / "config").glob(f"{name}*"):
         file.unlink()
     if killed:
         (tmp_path / "abort").touch()
     with capture_logs() as logs:
-        async with open_desk(tmp_path):
-            pass
+        what, desk = tried(tmp_path, role)
+    assert what is (Outcome.REFUSED if role is Role.MASTER else Outcome.LOADED)
+    if desk is None:
+        return
     told = [line["path"] for line in logs if line["event"] == "table.gone"]
-    assert told == ([] if killed else [str(path)])
+    assert told == [str(tmp_path / "config" / name)]
+    assert (tmp_path / OLD_TABLES).exists() is (role is Role.MEMBER)
+    assert trio.run(desk.store.close)
+
+
+def test_tables_that_were_never_saved_are_not_missed(tmp_path: Path) -> None:
+    """The mark of an earlier build says nothing of them, nor does a life without any group."""
+    trio.run(live, tmp_path)
+    (tmp_path / SAVED_TOPICS).write_bytes(b"")
+    (tmp_path / "config" / "consumerOffset.json").unlink()
+    what, desk = tried(tmp_path)
+    assert what is Outcome.LOADED
+    assert desk is not None
+    assert trio.run(desk.store.close)
 
 
 # ── The ways out ──
@@ -341,6 +357,22 @@ def test_tables_on_a_disk_that_is_mounted_again_are_served(
     aside.rename(config)
     broker.start()
     assert received(broker) == COUNT
+
+
+@pytest.mark.service
+def test_the_printed_command_goes_on_without_the_offsets(broker: BrokerProcess) -> None:
+    assert received(broker) == COUNT
+    broker.stop()
+    for file in (broker.data / "config").glob("consumerOffset.json*"):
+        file.unlink()
+    reason = refusal(broker)
+    assert "consumerOffset.json, backups too," in reason
+    command = COMMAND.search(reason)
+    assert command is not None
+    subprocess.run(["sh", "-ec", command[0]], check=True)
+    broker.start()
+    assert received(broker) == COUNT
+    broker.restart()
 
 
 @pytest.mark.service

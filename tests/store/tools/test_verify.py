@@ -108,18 +108,13 @@ def test_a_timer_log_that_lacks_files_is_noted_with_what_a_start_does(tmp_path: 
     assert "a start reads its timers from the log again" in note.text
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_tables_that_were_saved_and_are_gone_are_found(tmp_path: Path, killed: bool) -> None:
-    """A kill may come before the first offset, but not in front of the topics."""
+@pytest.mark.parametrize("names", [[], ["consumerOffset.json"], ["../x", "consumerOffset.json"]])
+def test_tables_that_were_saved_and_are_gone_are_found(tmp_path: Path, names: list[str]) -> None:
+    """The mark is that of the topics, and has the names of the others."""
     root = stopped(tmp_path / "store")
-    (root / "savedtopics").touch()
-    if killed:
-        (root / "abort").touch()
+    (root / "savedtopics").write_text("\n".join(names))
     gone = [finding.place for finding in verify(root).damage if finding.kind == "config"]
-    assert [Path(place).name for place in gone] == [
-        "topics.json",
-        *([] if killed else ["subscriptionGroup.json", "consumerOffset.json"]),
-    ]
+    assert [Path(place).name for place in gone] == ["topics.json", *names[-1:]]
 
 
 def test_a_configuration_file_that_cannot_be_read_is_found(tmp_path: Path) -> None:
