@@ -29,6 +29,7 @@ from rich.table import Table
 from bench.machine import describe
 from tests.faults.campaigns import CAMPAIGNS
 from tests.kit.campaign import Campaign, Outcome, Run, execute
+from tests.kit.virtual_time import let_threads_finish
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "torture.md"
@@ -163,6 +164,7 @@ def main(
     console = Console()
     # What brokers in this process have to say belongs to their cycles, and nobody reads it.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    let_threads_finish()
     keys = only.split(",") if only else [one.key for one in CAMPAIGNS]
     unknown = set(keys) - {one.key for one in CAMPAIGNS}
     if unknown:

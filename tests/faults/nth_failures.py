@@ -42,8 +42,6 @@ TOPIC = "T"
 FOR_GOOD = 1 << 30
 STEP = 7_919
 """Prime, so that steps of it come by every place before they come by one again."""
-SETTLE_S = 0.01
-"""Without work for so long in real time, virtual time goes on."""
 TRIES = 20
 """Of a send that is refused because the next segment is late, at most."""
 COMPOUND_EVERY = 3
@@ -100,7 +98,7 @@ class Life:
     def live(self) -> None:
         """All of it; what the disk breaks off is no failure."""
         try:
-            trio.run(self._run, clock=MockClock(autojump_threshold=SETTLE_S))
+            trio.run(self._run, clock=MockClock(autojump_threshold=0.0))
         except* GONE:
             pass
 
@@ -183,7 +181,7 @@ SMALL = {
 def check_after(root: Path, acked: dict[tuple[int, int], bytes]) -> None:
     """A start on a sound disk serves and stops; the directory is sound and holds what it must."""
     again = Life(root, CrowdedDisk(root), FlushDiskType.SYNC_FLUSH)
-    trio.run(again.start_and_stop, clock=MockClock(autojump_threshold=SETTLE_S))
+    trio.run(again.start_and_stop, clock=MockClock(autojump_threshold=0.0))
     assert again.clean
     check_directory(root)
     found = verify(root)
@@ -207,7 +205,7 @@ def recover_badly(root: Path, random: Random) -> None:
     disk.faults = [random.choice(MODES).fault(random.randint(1, 30))]
     life = Life(root, disk, FlushDiskType.ASYNC_FLUSH)
     try:
-        trio.run(life.start_and_stop, clock=MockClock(autojump_threshold=SETTLE_S))
+        trio.run(life.start_and_stop, clock=MockClock(autojump_threshold=0.0))
     except* GONE:
         pass
     disk.kill()

@@ -17,7 +17,7 @@ import trio
 from trio.testing import MockClock
 
 from aerobee.store.config import FlushDiskType
-from tests.faults.nth_failures import SETTLE_S, STEP, TOPIC, CrowdedDisk, Life, check_after
+from tests.faults.nth_failures import STEP, TOPIC, CrowdedDisk, Life, check_after
 from tests.kit.campaign import Campaign
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ScarceLife(Life):
 
     def live(self) -> None:
         """All of it; nothing may end it."""
-        trio.run(self._run, clock=MockClock(autojump_threshold=SETTLE_S))
+        trio.run(self._run, clock=MockClock(autojump_threshold=0.0))
 
     async def _work(self, desk: Desk) -> None:
         self.disk.begin()

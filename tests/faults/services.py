@@ -60,8 +60,6 @@ AT_THE_START: Final = "Dedupe"
 """It reads when it starts, and never again: it has its outage then, in a second life."""
 OUTAGE_S: Final = 12.0
 OVER_WITHIN_S: Final = 300.0
-SETTLE_S: Final = 0.003
-"""How long the loop has nothing to do before the clock jumps: threads may be at work."""
 SENDS: Final = 6
 PREPARED: Final = 4
 """The flag of a half message."""
@@ -128,7 +126,7 @@ class ServicesLife(Life):
 
     def live(self) -> None:
         """All of it; nothing may end it."""
-        trio.run(self._run, clock=MockClock(autojump_threshold=SETTLE_S))
+        trio.run(self._run, clock=MockClock(autojump_threshold=0.0))
 
     async def _run(self, *, work: bool = True) -> None:
         desk = Desk(whole_broker(self.root, self.disk), prepares=True)

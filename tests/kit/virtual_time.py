@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import trio
 from trio.testing import MockClock
@@ -19,7 +19,8 @@ from aerobee.store.files.sync_thread import SyncThread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-R = TypeVar("R")
+TURN_S: Final = 0.0002
+_NOBODY: Final = threading.Event()
 
 
 class Working:
@@ -47,7 +48,7 @@ class Working:
             return
 
     def _wake(self) -> None:
-        if not self._awake:
+        if self._calls > self._held and not self._awake:
             # Refused in a loop that ends: no time passes there any more.
             with suppress(RuntimeError):
                 trio.lowlevel.spawn_system_task(self._stay_awake)
@@ -57,6 +58,8 @@ class Working:
         try:
             while self._calls > self._held:
                 await trio.lowlevel.checkpoint()
+                # The threads need the interpreter.
+                _NOBODY.wait(TURN_S)
         finally:
             self._awake = False
 
