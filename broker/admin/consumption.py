@@ -26,6 +26,7 @@ from aerobee.remoting.wire.bodies.statistics import (
 )
 from aerobee.remoting.wire.bodies.topic import GroupList, TopicList
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.errors import Unreadable
 from aerobee.store.format.unit import UNIT
 
 if TYPE_CHECKING:
@@ -194,11 +195,16 @@ class ConsumptionProcessor:
         return OffsetWrapper(end, at, pulled, last_ms)
 
     async def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """The store time of a message; 0 for one that does not exist."""
+        """The store time of a message; 0 for one that does not exist, or that the disk cannot read:
+        a group that has passed over it has others to tell of.
+        """
         if queue_offset < max(0, self.store.min_offset(topic, queue_id)):
             return 0
         call = self.store.store_time
-        return max(0, await self.store.complete(lambda: call(topic, queue_id, queue_offset)))
+        try:
+            return max(0, await self.store.complete(lambda: call(topic, queue_id, queue_offset)))
+        except Unreadable:
+            return 0
 
     def queue(self, topic: str, queue_id: int) -> MessageQueue:
         """A queue of this broker by name."""

@@ -9,12 +9,14 @@ Source: semantics §16, admin §6.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.counters.broker_stats import PUT_BOUNDS_S
 from aerobee.broker.process.host import build
 from aerobee.remoting.wire.codes import VERSION
 from aerobee.remoting.wire.version import describe
+from aerobee.store.errors import Unreadable
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.space.watermark import used_percent
 
@@ -185,7 +187,8 @@ class RuntimeInfo:
         first, end = store.commit_log.min_offset, store.commit_log.max_offset
         earliest_ms = -1
         if first < end:
-            earliest_ms = await store.complete(lambda: store.reader.log_time(first))
+            with suppress(Unreadable):
+                earliest_ms = await store.complete(lambda: store.reader.log_time(first))
         return {
             "commitLogMinOffset": str(first),
             "commitLogMaxOffset": str(end),

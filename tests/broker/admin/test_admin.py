@@ -28,6 +28,7 @@ from aerobee.remoting.wire.headers.admin import (
 )
 from aerobee.remoting.wire.headers.client import Heartbeat
 from tests.broker.desk import Desk, body_of, open_desk, send_header
+from tests.kit.quick_disk import WornDisk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,6 +107,24 @@ async def test_consume_stats_say_how_far_a_group_is(tmp_path: Path) -> None:
             },
             1: {"brokerOffset": 0, "consumerOffset": 0, "pullOffset": 0, "lastTimestamp": 0},
         }
+
+
+async def test_a_time_that_the_disk_cannot_read_keeps_back_no_other_figure(tmp_path: Path) -> None:
+    disk = WornDisk()
+    async with open_desk(tmp_path, disk) as desk:
+        desk.topic("t", read_queue_nums=1, write_queue_nums=1)
+        await desk.send("t")
+        stored_ms = desk.store.store_time("t", 0, 0)
+        desk.offsets.commit("g", "t", 0, 1, 0)
+        assert await desk.saver.save_all()
+    async with open_desk(tmp_path, disk) as desk:
+        disk.bad = stored_ms.to_bytes(8)
+        stats = read(await desk.ask(GetConsumeStats(consumer_group="g")))
+        assert by_queue_id(stats["offsetTable"]) == {
+            0: {"brokerOffset": 1, "consumerOffset": 1, "pullOffset": 1, "lastTimestamp": 0}
+        }
+        table = read(await desk.ask(GetBrokerRuntimeInfo()))["table"]
+        assert int(table["commitLogMaxOffset"]) > 0
 
 
 async def test_consume_stats_have_the_lag_of_the_last_hour_if_that_is_asked_for(
