@@ -34,12 +34,16 @@ class Checks:
 
     waiting: deque[Check] = field(default_factory=deque)
     arrived: Signal = field(default_factory=Signal)
+    crowded: bool = False
+    """Whether checks were left out, and half of them wait still."""
     closed: bool = False
 
     def put(self, check: Check) -> None:
         """Add a check, if there is room."""
         if len(self.waiting) >= CHECKS_MAX:
-            log.warning("%d transaction checks wait: one more is left out", CHECKS_MAX)
+            if not self.crowded:
+                log.warning("%d transaction checks wait: further ones are left out", CHECKS_MAX)
+            self.crowded = True
             return
         self.waiting.append(check)
         self.arrived.set()
@@ -47,6 +51,7 @@ class Checks:
     def take(self) -> Check | None:
         """Remove and return the oldest check; None without one."""
         if self.waiting and not self.closed:
+            self.crowded = self.crowded and len(self.waiting) > CHECKS_MAX // 2
             return self.waiting.popleft()
         if not self.closed:
             self.arrived.clear()

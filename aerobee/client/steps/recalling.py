@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from aerobee.client.message import check_topic
 from aerobee.client.namespaces import wrapped
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.answers import expect, header_of
 from aerobee.client.steps.effects import Ask
-from aerobee.errors import BrokerNotFoundError, ConfigurationError
+from aerobee.client.steps.producer_batch import ROUTE_IS_OLD
+from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.remoting.wire.headers.send import RecallMessage, RecallMessageResponse
 
 if TYPE_CHECKING:
@@ -34,14 +36,15 @@ def recall(sender: Sender, topic: str, handle: str | None, timeout_s: float | No
     broker_name = broker_of(handle, wrapped(topic, sender.instance.config.namespace))
     instance = sender.instance
     request_s = instance.config.request_timeout if timeout_s is None else timeout_s
-    try:
-        address = instance.master(broker_name)
-    except BrokerNotFoundError:
-        yield from instance.fetch_route(topic, request_s)
-        address = instance.master(broker_name)
+    yield from instance.locate(MessageQueue(topic, broker_name, 0), request_s)
     header = RecallMessage(producer_group=sender.config.group, topic=topic, recall_handle=handle)
-    ask = Ask(address=address, header=header, timeout_s=request_s)
-    answer = expect(ask, (yield ask), broker_name)
+    ask = Ask(address=instance.master(broker_name), header=header, timeout_s=request_s)
+    try:
+        answer = expect(ask, (yield ask), broker_name)
+    except AerobeeError as error:
+        if error.code in ROUTE_IS_OLD:
+            instance.suspect(topic)
+        raise
     message_id = header_of(ask, answer, RecallMessageResponse).msg_id
     if sender.traces:
         sender.traces.recalled(topic, message_id)

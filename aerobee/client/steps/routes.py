@@ -227,7 +227,10 @@ class Routes:
 
     def locate(self, queue: MessageQueue, timeout_s: float) -> Steps[None]:
         """Make sure that the broker of a queue is known, by a fresh route. Raises: as `route`."""
-        if queue.broker_name not in self.brokers or queue.topic in self._suspects:
+        if queue.broker_name not in self.brokers and queue.topic not in self._suspects:
+            # The topic may have been extended to that broker.
+            self.suspect(queue.topic)
+        if queue.topic in self._suspects:
             yield from self.route(queue.topic, timeout_s)
 
     def _ask_route(self, topic: str, timeout_s: float) -> Steps[TopicRouteData]:

@@ -26,7 +26,7 @@ from aerobee.store.format.message_id import read_offset_id
 
 if TYPE_CHECKING:
     from aerobee.client.message import Message
-    from aerobee.client.send_result import SendResult
+    from aerobee.client.send_result import MessageQueue, SendResult
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance
     from aerobee.client.steps.sending import Sender
@@ -94,11 +94,6 @@ class Transactions:
         """Send the end of a transaction to its broker."""
         transaction.state = state
         result = transaction.result
-        try:
-            address = self.sender.instance.master(result.queue.broker_name)
-        except AerobeeError as error:
-            log.warning("the end of transaction %s is not told: %s", result.message_id, error)
-            return
         header = EndTransaction(
             topic=transaction.message.topic,
             producer_group=self.sender.config.group,
@@ -109,9 +104,25 @@ class Transactions:
             msg_id=result.message_id,
             transaction_id=transaction.transaction_id,
         )
-        yield from self._tell(address, header)
-        if self.sender.traces:
+        address = yield from self._tell_broker(result.queue, header)
+        if address is not None and self.sender.traces:
             self.sender.traces.ended(transaction.message, header, address, state)
+
+    def _tell_broker(self, queue: MessageQueue, header: EndTransaction) -> Steps[str | None]:
+        """Send an end to the master of a broker, which may have moved; returns its address."""
+        instance = self.sender.instance
+        try:
+            yield from instance.locate(queue, instance.config.request_timeout)
+            address = instance.master(queue.broker_name)
+            if not (yield from self._tell(address, header)):
+                yield from instance.fetch_route(queue.topic, instance.config.request_timeout)
+                if instance.master(queue.broker_name) != address:
+                    address = instance.master(queue.broker_name)
+                    yield from self._tell(address, header)
+        except AerobeeError as error:
+            log.warning("the end of transaction %s is not told: %s", header.msg_id, error)
+            return None
+        return address
 
     def next_check(self) -> Steps[Check | None]:
         """The next check of a broker, as soon as there is one; None after the close."""
@@ -139,12 +150,15 @@ class Transactions:
         if self.sender.traces:
             self.sender.traces.ended(check.message, header, check.address, state)
 
-    def _tell(self, address: str, header: EndTransaction) -> Steps[None]:
+    def _tell(self, address: str, header: EndTransaction) -> Steps[bool]:
+        """Send an end to an address; returns whether it was sent."""
         timeout_s = self.sender.instance.config.request_timeout
         try:
             yield Ask(address=address, header=header, timeout_s=timeout_s, oneway=True)
         except AerobeeError as error:
             log.warning("the end of transaction %s is not told: %s", header.msg_id, error)
+            return False
+        return True
 
 
 def commit_log_offset(result: SendResult) -> int:

@@ -8,10 +8,10 @@ from aerobee.client.settings.producer import ProducerConfig
 from aerobee.client.steps.messages import UniqIds
 from aerobee.client.steps.recalling import recall
 from aerobee.client.steps.sending import Sender
-from aerobee.errors import BrokerError, BrokerNotFoundError, ConfigurationError
+from aerobee.errors import BrokerError, BrokerNotFoundError, ConfigurationError, ConnectError
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.remoting.wire.headers.send import RecallMessage
-from tests.aerobee.client.steps.stage import Stage, answer, route
+from tests.aerobee.client.steps.stage import Stage, answer, moved, route
 
 
 def handle_of(text: str) -> str:
@@ -52,6 +52,24 @@ def test_what_the_broker_refuses_is_told(stage: Stage) -> None:
 def test_a_broker_that_is_gone_is_said_so(stage: Stage) -> None:
     with pytest.raises(BrokerNotFoundError, match="broker-c"):
         take_back(stage, handle_of("v1 T broker-c 1 ID"))
+
+
+def test_a_broker_that_the_topic_was_extended_to_is_found(stage: Stage) -> None:
+    take_back(stage, HANDLE)
+    stage.now_s += 5.0
+    stage.answers(GetRouteInfo, route("broker-a", "broker-b", "broker-c"))
+    assert take_back(stage, handle_of("v1 T broker-c 1 ID")) == "ID"
+    assert stage.asked(RecallMessage)[-1].address == "broker-c:10911"
+
+
+def test_a_second_try_finds_a_broker_that_has_moved(stage: Stage) -> None:
+    stage.answers(RecallMessage, ConnectError("refused"), answer(msgId="ID"))
+    with pytest.raises(ConnectError):
+        take_back(stage, HANDLE)
+    stage.now_s += 1.0
+    stage.answers(GetRouteInfo, moved("broker-b"))
+    assert take_back(stage, HANDLE) == "ID"
+    assert stage.asked(RecallMessage)[-1].address == "new-host:10911"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRoute
 from aerobee.remoting.wire.headers.send import SendMessageV2
 from aerobee.remoting.wire.headers.transaction import EndTransaction
 from aerobee.store.format import properties, record
-from tests.aerobee.client.steps.stage import Stage, answer, route
+from tests.aerobee.client.steps.stage import Stage, answer, moved, route
 
 LOG_OFFSET = 0x1234
 
@@ -115,6 +115,16 @@ def test_an_end_that_cannot_be_told_is_no_error(stage: Stage, transactions: Tran
     assert half.state is TransactionState.ROLLBACK
 
 
+def test_an_end_finds_a_broker_that_has_moved(stage: Stage, transactions: Transactions) -> None:
+    half = stage.perform(transactions.open(Message("T", b"x"), None))
+    stage.answers(GetRouteInfo, moved())
+    stage.answers(EndTransaction, ConnectError("refused"), answer())
+    stage.perform(transactions.end(half, TransactionState.COMMIT))
+    asks = stage.asked(EndTransaction)
+    assert [ask.address for ask in asks] == ["broker-a:10911", "new-host:10911"]
+    assert asks[0].header == asks[1].header
+
+
 def question(group: str = "g", body: bytes | None = None) -> Command:
     named = properties.encode({"PGROUP": group, "UNIQ_KEY": "ID"})
     ext = {"commitLogOffset": "99", "tranStateTableOffset": "5", "transactionId": "TX"}
@@ -158,11 +168,15 @@ def test_what_cannot_be_answered_here_ends_nothing(
 
 
 def test_more_questions_than_there_is_room_for_are_left_to_the_next_round(
-    stage: Stage, transactions: Transactions
+    stage: Stage, transactions: Transactions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for _ in range(CHECKS_MAX + 5):
-        stage.instance.serve(question(), "broker-z:1")
-    assert len(transactions.checks.waiting) == CHECKS_MAX
+    for taken in (0, 1, CHECKS_MAX // 2 + 1):
+        for _ in range(taken):
+            transactions.checks.take()
+        for _ in range(CHECKS_MAX + 5):
+            stage.instance.serve(question(), "broker-z:1")
+        assert len(transactions.checks.waiting) == CHECKS_MAX
+    assert len(caplog.messages) == 2, "once, and once more after half of them were answered"
 
 
 def test_brokers_that_no_route_names_know_of_the_producer_too(
