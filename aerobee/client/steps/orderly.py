@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("aerobee.client")
 
 RENEW_S = 20.0
+RENEW_AGAIN_S = 3.0
+"""The pause after a failed renewal: a switch must not cost the locks."""
 LOCK_LIVES_S = 30.0
 """The age at which a lock counts as lost without renewal; brokers keep it for twice as long."""
 LOCK_WITHIN_S = 1.0
@@ -98,19 +100,23 @@ class OrderlyMember(PushMember):
 
     def watch_over(self) -> Steps[None]:
         """Renew the locks until closed. Handlers may take as long as they like."""
+        pause_s = RENEW_S
         while not (self.closing.is_set or self.config.broadcasting):
-            yield Wait(self.closing, RENEW_S)
+            yield Wait(self.closing, pause_s)
+            pause_s = RENEW_S
             for some in by_broker(self.held):
-                yield from self._renew(some)
+                if not (yield from self._renew(some)):
+                    pause_s = RENEW_AGAIN_S
 
-    def _renew(self, queues: list[MessageQueue]) -> Steps[None]:
+    def _renew(self, queues: list[MessageQueue]) -> Steps[bool]:
+        """Renew the locks of one broker; returns whether it has answered."""
         asked_at = self.instance.clock.monotonic()
         about = f"lock {queues[0].broker_name}"
         try:
             granted = yield from lock_queues(self.instance, self.group, queues)
         except AerobeeError as error:
             self.instance.log_once(about, "locks of %s not renewed: %s", self.group, error)
-            return
+            return False
         self.instance.works_again(about)
         for queue in queues:
             held = self.held.get(queue)
@@ -124,6 +130,7 @@ class OrderlyMember(PushMember):
                 del self.held[queue]
                 held.drop()
                 self.rebalance_now.set()
+        return True
 
     # ── Delivery ──
 
@@ -217,6 +224,7 @@ def lock_queues(
 ) -> Steps[frozenset[MessageQueue]]:
     """Lock queues of one broker, or renew; returns those that are locked. Raises: AerobeeError."""
     wanted = list(queues)
+    yield from instance.locate(wanted[0], LOCK_WITHIN_S)
     ask = _request(instance, group, LockBatchMq(), wanted)
     answer = expect(ask, (yield ask), wanted[0].broker_name)
     granted = body_of(ask, answer, bodies.LockBatchResponse).lock_ok_mq_set

@@ -1,5 +1,6 @@
 """Orderly push consumers against a real broker, on every front."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -8,8 +9,18 @@ import anyio
 import pytest
 
 from aerobee import ConsumeFrom, Message, ReceivedMessage, Reject, RetryLater
+from aerobee.client.settings.consumers import PushConfig
+from aerobee.client.steps.effects import Ask
+from aerobee.client.steps.orderly import LOCK_LIVES_S, OrderlyMember
+from aerobee.errors import ConnectError
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.client import GetConsumerListByGroup, Heartbeat, LockBatchMq
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+from aerobee.remoting.wire.headers.offset import QueryConsumerOffset
 from tests.aerobee.client.aio.test_push_consumer import Seen, drained, until, well
 from tests.aerobee.client.fronts import Front
+from tests.aerobee.client.steps.stage import Stage, answer, moved, route
+from tests.aerobee.client.steps.test_member import members
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
@@ -103,3 +114,33 @@ async def test_a_queue_changes_hands_in_order(front: Front, fresh: Fresh) -> Non
         await until(lambda: mine(first) == 4)
         await until(lambda: len(seen.calls) >= 48)
     assert in_order([body for body, _ in seen.calls], 8, 6)
+
+
+def test_a_switch_does_not_cost_the_locks() -> None:
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a", queues=1))
+    stage.answers(Heartbeat, answer())
+    stage.answers(GetConsumerListByGroup, members("me@1"))
+    stage.answers(QueryConsumerOffset, answer(offset=7))
+    wire = {"topic": "T", "brokerName": "broker-a", "queueId": 0}
+    locked = answer(body=json.dumps({"lockOKMQSet": [wire]}).encode())
+    stage.answers(LockBatchMq, locked)
+    config = PushConfig(group="g", orderly=True)
+    member = OrderlyMember(stage.instance, config, lambda held: None)
+    member.add_subscription("T", "*")
+    assert stage.perform(member.rebalance())
+    (held,) = member.held.values()
+
+    def last(ask: Ask) -> Command:
+        member.closing.set()
+        return locked
+
+    # Pulls fail as well, and mark the route.
+    stage.instance.suspect("T")
+    stage.answers(GetRouteInfo, moved())
+    stage.answers(LockBatchMq, ConnectError("refused"), ConnectError("refused"), last)
+    stage.perform(member.watch_over())
+    assert list(member.held.values()) == [held]
+    assert not held.dropped
+    assert held.locked_at > stage.now_s - LOCK_LIVES_S
+    assert stage.asked(LockBatchMq)[-1].address == "new-host:10911"
