@@ -17,7 +17,17 @@ from aerobee.errors import ConfigurationError, ForkedClientError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CLOCK = Clock(time.monotonic, lambda: time.time_ns() // 1_000_000)
+
+def monotonic() -> float:
+    """Seconds that never step back, with those in which the machine sleeps where it counts them.
+
+    Locks and invisible times at brokers go on meanwhile.
+    """
+    return time.clock_gettime(SLEEPS_TOO) if SLEEPS_TOO is not None else time.monotonic()
+
+
+SLEEPS_TOO: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+CLOCK = Clock(monotonic, lambda: time.time_ns() // 1_000_000)
 
 
 def make_config(
