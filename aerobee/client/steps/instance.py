@@ -19,6 +19,7 @@ from aerobee.client.steps.routes import Routes
 from aerobee.errors import (
     AerobeeError,
     BrokerError,
+    BrokerNotFoundError,
     ConfigurationError,
     NoNameServerError,
     TransportError,
@@ -254,9 +255,24 @@ class Instance(Routes):
                 consumer.rebalance_now.set()
 
     def send_heartbeats(self) -> Steps[None]:
-        """Send heartbeats to all brokers that need one; a silent one gets the next one."""
-        for address in sorted(self._addresses() - self._up_to_date_brokers):
+        """Send heartbeats to all brokers that need one; a silent one gets the next one.
+
+        Those that were silent before come last: each may take the whole timeout.
+        """
+        addresses = self._addresses() - self._up_to_date_brokers
+        for address in sorted(addresses, key=lambda one: (one in self._quiet, one)):
             yield from self.send_heartbeat(address)
+
+    def some_broker(self, route: TopicRoute) -> str:
+        """The name of a broker of a route, one that has answered a heartbeat if there is one.
+
+        Raises: BrokerNotFoundError.
+        """
+        names = sorted(route.brokers)
+        answered = [name for name in names if self.reader(name) in self._up_to_date_brokers]
+        if not names:
+            raise BrokerNotFoundError("the route names no broker")
+        return self.random.choice(answered or names)
 
     def introduce(self, route: TopicRoute) -> Steps[None]:
         """Make sure that the brokers of a route know the current groups of this client."""

@@ -19,7 +19,6 @@ from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import (
     AerobeeError,
-    BrokerNotFoundError,
     ConfigurationError,
     ConsumerNotOnlineError,
     UnsupportedRequestError,
@@ -164,10 +163,7 @@ def members_of(holder: Holder, route: TopicRoute) -> Steps[Sequence[str]]:
     instance = holder.instance
     if holder.config.broadcasting:
         return [instance.config.client_id]
-    names = sorted(route.brokers)
-    if not names:
-        raise BrokerNotFoundError("the route names no broker")
-    name = instance.random.choice(names)
+    name = instance.some_broker(route)
     ask = Ask(
         address=instance.reader(name),
         header=GetConsumerListByGroup(consumer_group=holder.config.group),
@@ -235,9 +231,7 @@ def query_assignment(
     Raises: BrokerNotFoundError, ConsumerNotOnlineError if the broker does not know this client,
     UnsupportedRequestError before 5.0, BrokerError, TransportError.
     """
-    if not route.brokers:
-        raise BrokerNotFoundError(f"the route of {topic} names no broker").about(topic=topic)
-    name = instance.random.choice(sorted(route.brokers))
+    name = instance.some_broker(route)
     wanted = AssignmentRequest(
         client_id=instance.config.client_id,
         consumer_group=group,

@@ -321,6 +321,32 @@ def test_a_broker_that_is_away_does_not_keep_the_queues_of_others(
     assert consumer.member.rebalance_now.is_set, "the rest is tried again soon"
 
 
+def test_a_broker_that_is_away_is_not_asked_for_the_members(
+    stage: Stage, consumer: Consumer
+) -> None:
+    stage.answers(GetRouteInfo, route("broker-a", "broker-b", "broker-c"))
+
+    def beat(ask: Ask) -> Command:
+        if ask.address.startswith("broker-b"):
+            return answer()
+        raise ConnectError("refused")
+
+    stage.answers(Heartbeat, beat)
+    consumer.subscribe()
+    for _ in range(5):
+        assert stage.perform(consumer.member.rebalance())
+    asked = {ask.address for ask in stage.asked(GetConsumerListByGroup)}
+    assert asked == {"broker-b:10911"}
+    stage.heard.clear()
+    consumer.member.instance.subscriptions_changed()
+    stage.perform(stage.instance.send_heartbeats())
+    assert [ask.address for ask in stage.asked(Heartbeat)] == [
+        "broker-b:10911",
+        "broker-a:10911",
+        "broker-c:10911",
+    ]
+
+
 # ── Where it begins ──
 
 
