@@ -114,9 +114,10 @@ class Puller:
 
     def pull(self, held: HeldQueue, subscription: Subscription) -> Steps[float]:
         """Pull once; returns the seconds to pause before the next pull."""
-        name, topic, interrupt = held.queue.broker_name, held.queue.topic, held.interrupt
+        name, topic = held.queue.broker_name, held.queue.topic
         try:
             yield from self.instance.locate(held.queue, self.instance.config.request_timeout)
+            interrupt = held.interrupt
             ask = self._ask(held, subscription)
             asked_at, asked_for = self.instance.clock.monotonic(), held.next_offset
             answer = yield ask

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aerobee.client.steps.admin.brokers import asked_of, masters
 from aerobee.client.steps.answers import expect, header_of
 from aerobee.client.steps.effects import Ask
-from aerobee.errors import BrokerError, ConfigurationError
+from aerobee.errors import AerobeeError, BrokerError, ConfigurationError
 from aerobee.remoting.wire.bodies.kv_table import KVTable
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.namesrv import (
@@ -27,6 +27,7 @@ from aerobee.remoting.wire.headers.namesrv import (
 if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
 
@@ -61,11 +62,22 @@ def delete_kv(routes: Routes, namespace: str, key: str) -> Steps[None]:
     yield from told_to_all(routes, DeleteKvConfig(namespace=namespace, key=key))
 
 
-def told_to_all(routes: Routes, header: Header) -> Steps[None]:
-    """Send a request to every name server. Raises: BrokerError, TransportError."""
+def told_to_all(routes: Routes, header: Header) -> Steps[list[tuple[Ask, Command]]]:
+    """Send a request to every name server; a dead one does not keep it from the others.
+
+    Raises: the first BrokerError or TransportError, at the end.
+    """
+    answered: list[tuple[Ask, Command]] = []
+    failed: list[AerobeeError] = []
     for address in routes.config.name_servers:
         request = Ask(address=address, header=header, timeout_s=routes.config.request_timeout)
-        expect(request, (yield request), "name server")
+        try:
+            answered.append((request, expect(request, (yield request), "name server")))
+        except AerobeeError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return answered
 
 
 def set_write_permission(routes: Routes, broker: str, allowed: bool) -> Steps[int]:
@@ -75,24 +87,8 @@ def set_write_permission(routes: Routes, broker: str, allowed: bool) -> Steps[in
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
     (target,) = yield from masters(routes, broker=broker)
-    changed = 0
-    for address in routes.config.name_servers:
-        timeout_s = routes.config.request_timeout
-        if allowed:
-            add = Ask(
-                address=address,
-                header=AddWritePermOfBroker(broker_name=target.name),
-                timeout_s=timeout_s,
-            )
-            answer = expect(add, (yield add), "name server")
-            count = header_of(add, answer, AddWritePermOfBrokerResponse).add_topic_count
-        else:
-            wipe = Ask(
-                address=address,
-                header=WipeWritePermOfBroker(broker_name=target.name),
-                timeout_s=timeout_s,
-            )
-            answer = expect(wipe, (yield wipe), "name server")
-            count = header_of(wipe, answer, WipeWritePermOfBrokerResponse).wipe_topic_count
-        changed = max(changed, count)
-    return changed
+    if allowed:
+        added = yield from told_to_all(routes, AddWritePermOfBroker(broker_name=target.name))
+        return max(header_of(*one, AddWritePermOfBrokerResponse).add_topic_count for one in added)
+    wiped = yield from told_to_all(routes, WipeWritePermOfBroker(broker_name=target.name))
+    return max(header_of(*one, WipeWritePermOfBrokerResponse).wipe_topic_count for one in wiped)

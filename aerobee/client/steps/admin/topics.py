@@ -12,8 +12,8 @@ from aerobee.admin import MessageType, QueueBounds, TopicConfig, TopicDescriptio
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.route import QUEUES_MAX
 from aerobee.client.steps.admin.brokers import ask, asked_of, cluster_info, masters, readers_of
-from aerobee.client.steps.answers import expect
-from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.admin.name_servers import told_to_all
+from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.system_names import is_system_topic
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import ConfigurationError, RequestTimeoutError, RouteNotFoundError
@@ -336,13 +336,5 @@ def delete_topic(routes: Routes, name: str, *, cluster: str | None = None) -> St
     for target in targets:
         yield from ask(routes, target, DeleteTopicInBroker(topic=name))
     for cluster_name in sorted({target.cluster for target in targets}):
-        yield from forget_route(routes, name, cluster_name)
+        yield from told_to_all(routes, DeleteTopicInNamesrv(topic=name, cluster_name=cluster_name))
     routes.routes.pop(name, None)
-
-
-def forget_route(routes: Routes, topic: str, cluster: str) -> Steps[None]:
-    """Delete a topic of a cluster on every name server. Raises: BrokerError, TransportError."""
-    header = DeleteTopicInNamesrv(topic=topic, cluster_name=cluster)
-    for address in routes.config.name_servers:
-        request = Ask(address=address, header=header, timeout_s=routes.config.request_timeout)
-        expect(request, (yield request), "name server")
