@@ -260,7 +260,7 @@ class Instance(Routes):
         Those that were silent before come last: each may take the whole timeout.
         """
         addresses = self._addresses() - self._up_to_date_brokers
-        for address in sorted(addresses, key=lambda one: (one in self._quiet, one)):
+        for address in sorted(addresses, key=lambda address: (address in self._quiet, address)):
             yield from self.send_heartbeat(address)
 
     def some_broker(self, route: TopicRoute) -> str:

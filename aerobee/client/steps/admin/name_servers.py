@@ -89,6 +89,10 @@ def set_write_permission(routes: Routes, broker: str, allowed: bool) -> Steps[in
     (target,) = yield from masters(routes, broker=broker)
     if allowed:
         added = yield from told_to_all(routes, AddWritePermOfBroker(broker_name=target.name))
-        return max(header_of(*one, AddWritePermOfBrokerResponse).add_topic_count for one in added)
+        return max(
+            header_of(*exchange, AddWritePermOfBrokerResponse).add_topic_count for exchange in added
+        )
     wiped = yield from told_to_all(routes, WipeWritePermOfBroker(broker_name=target.name))
-    return max(header_of(*one, WipeWritePermOfBrokerResponse).wipe_topic_count for one in wiped)
+    return max(
+        header_of(*exchange, WipeWritePermOfBrokerResponse).wipe_topic_count for exchange in wiped
+    )
