@@ -257,7 +257,7 @@ class Instance(Routes):
     def send_heartbeats(self) -> Steps[None]:
         """Send heartbeats to all brokers that need one; a silent one gets the next one.
 
-        Those that were silent before come last: each may take the whole timeout.
+        Brokers that were silent before come last: each may take the whole timeout.
         """
         addresses = self._addresses() - self._up_to_date_brokers
         for address in sorted(addresses, key=lambda address: (address in self._quiet, address)):
