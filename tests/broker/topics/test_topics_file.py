@@ -33,6 +33,7 @@ from tests.kit.broker_process import BrokerProcess
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 from tests.kit.health import events
 from tests.kit.process import DidNotStart
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -321,7 +322,14 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         with Producer(broker.namesrv_address, group="g") as producer:
             for number in range(COUNT):
                 producer.send(Message(TOPIC, b"%d" % number))
+        marked(broker)
         yield broker
+
+
+def marked(broker: BrokerProcess) -> None:
+    """Wait until the mark says that topics were saved."""
+    mark = broker.data / SAVED_TOPICS
+    eventually(mark.exists, within_s=WITHIN_S, what="the topics are saved")
 
 
 def refusal(broker: BrokerProcess) -> str:
@@ -391,6 +399,6 @@ def test_the_printed_command_goes_on_with_the_topics_of_the_queues(
     with AdminClient(broker.namesrv_address) as admin:
         assert admin.topic_configs(TOPIC)[0].write_queues == queues
     assert received(broker) == COUNT
-    assert (broker.data / SAVED_TOPICS).exists()
+    marked(broker)
     broker.restart()
     assert received(broker, "later") == COUNT
