@@ -50,8 +50,9 @@ class LagSource(DataSource):
         """The reader of these columns. Raises: ConfigurationError for a wrong option or column."""
         from aerobee.spark.lag.read import COLUMNS
         from aerobee.spark.options import lag_options
+        from aerobee.spark.rows.columns import fields_of
 
-        kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+        kinds = fields_of(schema)
         for name, kind in kinds.items():
             if COLUMNS.get(name) != kind:
                 known = ", ".join(f"{column} {COLUMNS[column]}" for column in COLUMNS)

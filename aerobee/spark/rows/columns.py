@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 
 class Column(NamedTuple):
@@ -164,32 +165,44 @@ def chosen(columns_option: str | None, preset: str = AEROBEE) -> tuple[str, ...]
     return _checked(tuple(name.strip() for name in columns_option.split(",")), preset)
 
 
-def accepted(fields: Iterable[tuple[str, str]], preset: str = AEROBEE) -> tuple[str, ...]:
-    """The columns of the user's schema, given as pairs of name and Spark's simple type name.
+def fields_of(schema: StructType) -> dict[str, str]:
+    """The columns of the user's schema, with Spark's simple names of their types.
+
+    Raises: ConfigurationError for a name that is there twice and for NOT NULL.
+    """
+    fields: dict[str, str] = {}
+    for field in schema.fields:
+        if not field.nullable:
+            raise ConfigurationError(f"schema: column {field.name!r} must not be NOT NULL")
+        if field.name in fields:
+            raise ConfigurationError(f"schema: {field.name!r} is named twice")
+        fields[field.name] = field.dataType.simpleString()
+    return fields
+
+
+def accepted(fields: Mapping[str, str], preset: str = AEROBEE) -> tuple[str, ...]:
+    """The columns of the user's schema, given with Spark's simple names of their types.
 
     Any subset in any order, each with its own type. Raises: ConfigurationError.
     """
-    types = dict(fields)
-    for name in _checked(tuple(types), preset):
+    for name in _checked(tuple(fields), preset, "schema"):
         wanted = _ddl(name, preset)
-        if types[name].replace(" ", "") != wanted:
+        if fields[name].replace(" ", "") != wanted:
             raise ConfigurationError(
-                f"schema: column {name!r} is {SPELLED.get(wanted, wanted)}, not {types[name]}; "
+                f"schema: column {name!r} is {SPELLED.get(wanted, wanted)}, not {fields[name]}; "
                 "read it as it is and cast it in the query"
             )
-    return tuple(types)
+    return tuple(fields)
 
 
-def _checked(names: tuple[str, ...], preset: str) -> tuple[str, ...]:
+def _checked(names: tuple[str, ...], preset: str, what: str = "option columns") -> tuple[str, ...]:
     table = _table(preset)
     for at, name in enumerate(names):
         if name not in table:
             by_lower = {known.lower(): known for known in table}
             near = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
             hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
-            raise ConfigurationError(
-                f"option columns: no column {name!r}{hint} Known: {', '.join(table)}"
-            )
+            raise ConfigurationError(f"{what}: no column {name!r}{hint} Known: {', '.join(table)}")
         if name in names[:at]:
-            raise ConfigurationError(f"option columns: {name!r} is named twice")
+            raise ConfigurationError(f"{what}: {name!r} is named twice")
     return names

@@ -114,10 +114,6 @@ class AerobeeSource(DataSource):
 
 def _names(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
     """The names of the columns in a schema from Spark or from the user."""
-    from aerobee.spark.rows.columns import accepted
+    from aerobee.spark.rows.columns import accepted, fields_of
 
-    for field in schema.fields:
-        if not field.nullable:
-            raise ConfigurationError(f"schema: column {field.name!r} must not be NOT NULL")
-    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    return accepted(fields, options.schema_preset)
+    return accepted(fields_of(schema), options.schema_preset)

@@ -139,22 +139,19 @@ def _own(options: Mapping[str, str]) -> dict[str, str]:
 
 def _names(schema: StructType, options: StoreOptions) -> tuple[str, ...]:
     """The names of the columns in a schema from Spark or from the user."""
-    from aerobee.spark.rows.columns import accepted
+    from aerobee.spark.rows.columns import accepted, fields_of
 
-    for field in schema.fields:
-        if not field.nullable:
-            raise ConfigurationError(f"schema: column {field.name!r} must not be NOT NULL")
-    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    fields = fields_of(schema)
     if options.mode not in DDL:
         return accepted(fields)
     known = _columns(DDL[options.mode])
-    for name, kind in fields:
+    for name, kind in fields.items():
         if known.get(name) != kind:
             raise ConfigurationError(
                 f"schema: mode={options.mode} has no column {name!r} of type {kind}; it has "
                 f"{DDL[options.mode]}"
             )
-    return tuple(name for name, _ in fields)
+    return tuple(fields)
 
 
 def _columns(ddl: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from aerobee.spark.rows.columns import (
     arrow_schema,
     chosen,
     ddl_of,
+    fields_of,
 )
 
 
@@ -72,13 +73,23 @@ def test_spark_derives_the_same_arrow_schema(preset: str) -> None:
 
 
 def test_a_users_schema_may_be_any_part_in_any_order() -> None:
-    given = [("properties", "map<string,string>"), ("topic", "string")]
+    given = {"properties": "map<string,string>", "topic": "string"}
     assert accepted(given) == ("properties", "topic")
     with pytest.raises(ConfigurationError, match="'body' is binary, not string"):
-        accepted([("body", "string")])
-    with pytest.raises(ConfigurationError, match="no column 'offset'"):
-        accepted([("offset", "bigint")])
-    assert accepted([("offset", "bigint")], "kafka") == ("offset",)
+        accepted({"body": "string"})
+    with pytest.raises(ConfigurationError, match=r"^schema: no column 'offset'"):
+        accepted({"offset": "bigint"})
+    assert accepted({"offset": "bigint"}, "kafka") == ("offset",)
+
+
+def test_a_users_schema_names_each_column_once_and_asks_for_no_promise() -> None:
+    sql = pytest.importorskip("pyspark.sql.types")
+    body, topic = sql.StructField("body", sql.BinaryType()), sql.StructField("t", sql.StringType())
+    assert fields_of(sql.StructType([body, topic])) == {"body": "binary", "t": "string"}
+    with pytest.raises(ConfigurationError, match=r"^schema: 'body' is named twice"):
+        fields_of(sql.StructType([body, topic, body]))
+    with pytest.raises(ConfigurationError, match="'body' must not be NOT NULL"):
+        fields_of(sql.StructType([sql.StructField("body", sql.BinaryType(), nullable=False)]))
 
 
 def test_presets_name_columns_that_exist() -> None:
