@@ -145,10 +145,16 @@ def test_two_releases_are_a_master_and_its_slave() -> None:
 def test_a_broker_for_everybody_needs_a_word() -> None:
     refused = template()
     assert refused.returncode != 0
-    assert "set secret to a Secret with credentials" in refused.stderr
+    assert "secret to a Secret with credentials" in refused.stderr
     assert "insecure=true" in refused.stderr
     rendered = template("insecure=true").stdout
     assert "AEROBEE_INSECURE" in rendered
+    assert read(rendered) == KINDS
+
+
+def test_users_need_no_secret() -> None:
+    rendered = template("config.authenticationEnabled=true").stdout
+    assert "AEROBEE_INSECURE" not in rendered
     assert read(rendered) == KINDS
 
 
@@ -166,6 +172,9 @@ def test_for_the_prometheus_operator_there_is_a_monitor_if_asked_for() -> None:
         ("replicas=2", "replicas"),
         ("service.type=External", "service.type"),
         ("advertisedPort=70000", "advertisedPort"),
+        ("config.grpc_port=8081", "grpc_port"),
+        ("config.store.haPeers=10.0.0.1", "store"),
+        ("config.listenPort=20911", "listenPort"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(wrong: str, named: str) -> None:

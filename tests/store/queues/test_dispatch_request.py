@@ -1,25 +1,36 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.open_files import OpenFiles
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from aerobee.store.queues.consume_queue import ConsumeQueue
 from aerobee.store.queues.dispatch_request import RUN_LEAST, DispatchRequest, in_runs
+from aerobee.store.queues.unit_cache import UnitCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SIZE = 100
+DISK = Disk()
+QUEUES = {
+    name: ConsumeQueue(name, 0, Path(name), SIZE, DISK, OpenFiles(DISK), UnitCache())
+    for name in "ab"
+}
+"""No message is added to them, so that they have no files."""
 
 
 def request(
     number: int, queue: str = "a", offset: int = 0, *, stored: int = 1, sys_flag: int = 0
 ) -> DispatchRequest:
     """The message that is the number-th of the log."""
-    of: Any = cast("Any", queue)
+    of = QUEUES[queue]
     properties = b"KEYS\x01%d\x02" % number
     return DispatchRequest(of, SIZE * number, SIZE, number, offset, stored, sys_flag, properties)
 
