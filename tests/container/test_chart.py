@@ -6,6 +6,7 @@ Both programs come by the Go module proxy and are built once, which takes minute
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -134,10 +135,16 @@ def test_two_releases_are_a_master_and_its_slave() -> None:
         "config.brokerRole=SLAVE",
         "config.brokerId=1",
         "config.haMasterAddress=orders-aerobee-headless.mq.svc:10912",
+        "config.haPeers=10.244.0.0/16",
+        "config.inSyncReplicas=2",
         name="orders-b",
     ).stdout
     assert read(slave) == KINDS
-    assert "10912" not in slave.replace("svc:10912", "")
+    # After an exchange of the roles each is sent to the port of the other.
+    for one, named in ((master, "orders"), (slave, "orders-b")):
+        assert f'value: "{named}-aerobee-headless.default.svc"' in one
+        (service,) = re.findall(r"(?ms)^  name: \S+-headless$.*?(?=^---)", one)
+        assert "port: 10912" in service
     assert 'value: "orders-aerobee"' in slave
     assert "name: orders-b-aerobee" in slave
 
