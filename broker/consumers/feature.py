@@ -45,7 +45,7 @@ class ConsumersFeature(Feature):
         self._topics = topics
         self._popped_durable = 0
         self.tables = ConsumerTables(
-            GroupTable(broker, now_ms=core.clock.now_ms(), on_change=self._groups_changed),
+            GroupTable(broker, now_ms=core.clock.now_ms()),
             ConsumerOffsetTable(
                 version_step=broker.consumer_offset_update_version_step,
                 max_entries=broker.max_consumer_offsets,
@@ -53,6 +53,7 @@ class ConsumersFeature(Feature):
         )
         self._limit_clients()
         self.group_file = core.tables.asked(self.tables.groups, "subscriptionGroup.json")
+        self.tables.groups.listeners.append(self._groups_changed)
         # Offsets of pops refer to check points.
         self.offset_file = core.tables.changing(
             self.tables.offsets, "consumerOffset.json", relies_on=self._pops_durable

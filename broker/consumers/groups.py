@@ -51,11 +51,11 @@ class GroupTable:
         *,
         now_ms: int = 0,
         max_forbidden: int = 100_000,
-        on_change: Callable[[Iterable[str]], None] = lambda names: None,
     ) -> None:
         self.settings = settings
         self.max_forbidden = max_forbidden
-        self.on_change = on_change
+        self.listeners: list[Callable[[Iterable[str]], None]] = []
+        """Called with the names of groups that are new, changed or deleted."""
         self.rate = RateLimit()
         self.settings_changed()
         self.version = DataVersion(timestamp=now_ms)
@@ -154,9 +154,13 @@ class GroupTable:
         return True
 
     def changed(self, groups: Iterable[str], now_ms: int) -> None:
-        """Increment the version and request a save."""
+        """Increment the version and call the listeners."""
         self.version = bumped(self.version, now_ms)
-        self.on_change(groups)
+        self._tell(groups)
+
+    def _tell(self, groups: Iterable[str]) -> None:
+        for listener in self.listeners:
+            listener(groups)
 
     # ── What a group may not read ──
 
@@ -213,7 +217,7 @@ class GroupTable:
         self.version = version
         if changed or gone or forbidden != self.forbidden:
             self.forbidden = forbidden
-            self.on_change([*changed, *gone])
+            self._tell([*changed, *gone])
         return gone
 
     # ── The file ──

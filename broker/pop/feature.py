@@ -58,6 +58,8 @@ class PopFeature(Feature):
             broker.pop_polling_map_size,
         )
         self.held = self.hold = PopHold(limits, self._listening, core.rounds.finish)
+        topics.listeners.append(self.hold.changed)
+        consumers.groups.listeners.append(self.hold.changed)
         self.revive_log = ReviveLog(core, timers)
         self.revive = Revive(
             core,

@@ -6,6 +6,7 @@ remoting §3.12 (NotificationProcessor, PollingInfoProcessor).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -92,6 +93,10 @@ class NotificationProcessor:
             return NONE
         return None if self._park(request, reads.free_at_ms) else FULL
 
+    def _again(self, request: HoldableRequest[Notification], last: bool) -> Answer | None:
+        self._access.group_is_there(request.header.consumer_group)
+        return self._attempt(request, self._checked(request.header), last=last)
+
     def _park(self, request: HoldableRequest[Notification], free_at_ms: int) -> bool:
         return park(
             self._hold,
@@ -99,6 +104,6 @@ class NotificationProcessor:
             kind=NOTIFICATIONS,
             matches=None,
             free_in_ms=free_at_ms - self._clock.now_ms() if free_at_ms else None,
-            again=lambda last: self._attempt(request, self._checked(request.header), last=last),
+            again=partial(self._again, request),
             over=NONE,
         )

@@ -201,6 +201,7 @@ class Pop:
 
     def _park(self, request: HoldableRequest[PopMessage], scope: PopScope, free_at_ms: int) -> bool:
         def again(last: bool) -> Answer | None:
+            self._access.group_is_there(request.header.consumer_group)
             return self._attempt(
                 request, self._checked(request.header, self._clock.now_ms()), last=last
             )

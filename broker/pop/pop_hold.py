@@ -23,9 +23,10 @@ from aerobee.broker.holds.held_request import HeldRequest
 from aerobee.broker.holds.quota import HoldLimits, HoldQuota
 from aerobee.broker.holds.waiting_lines import WaitingLines
 from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
+from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from aerobee.broker.holds.held_request import HoldingConnection
     from aerobee.broker.holds.waiting_lines import WaitingLine
@@ -116,6 +117,8 @@ class PopHold:
         self._woken: deque[tuple[HeldPop, bool]] = deque()
         self._somebody = trio.Event()
         """Set while there are waiters."""
+        self._changed: set[str] = set()
+        """Topics and groups that have changed since the last tick."""
         self._more = trio.Event()
         """Set when a slice of the woken waiters left some."""
 
@@ -269,6 +272,21 @@ class PopHold:
             self._release(waiting)
             waiting.resume = nothing
 
+    def changed(self, names: Iterable[str]) -> None:
+        """Topics or groups have changed, or are gone: who waits soon runs again, which checks."""
+        if self.parked:
+            self._changed.update(names)
+
+    def recheck(self) -> Iterator[None]:
+        """Wake the waiters of changed topics and groups. Others may run between two groups."""
+        changed, self._changed = self._changed, set()
+        for key in list(self.groups):
+            if key.topic in changed or key.group in changed:
+                for queue in list(self.groups.get(key, {}).values()):
+                    for waiting in list(queue):
+                        self._mark(waiting, last=False)
+                yield
+
     def release_all(self) -> None:
         """Wake all: the broker stops. `waking` is true until they are answered."""
         for waiters in list(self.groups.values()):
@@ -290,6 +308,8 @@ class PopHold:
                 await self._more.wait()
             self._more = trio.Event()
             now = trio.current_time()
+            if self._changed:
+                await in_slices(self.recheck())
             if now >= tick and not self.expire(now):
                 tick = now + TICK_S
             if self._woken:

@@ -43,6 +43,8 @@ class PullFeature(Feature):
             core.rounds.flush,
             self._listening,
         )
+        topics.listeners.append(self.hold.changed)
+        consumers.groups.listeners.append(self.hold.changed)
         self.requests = Pull(core, access=self.access, consumers=consumers, hold=self.hold)
         self.routes = (
             Route(headers.PullMessage, self.requests.pull, "pull"),

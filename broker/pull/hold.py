@@ -23,7 +23,7 @@ from aerobee.broker.holds.waiting_lines import WaitingLines
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from aerobee.broker.holds.held_request import HoldingConnection
     from aerobee.broker.holds.quota import HoldLimits
@@ -77,6 +77,8 @@ class Hold:
         self._lines: dict[tuple[str, int], WaitingLines[HeldPull]] = {}
         self.deadlines: Deadlines[HeldPull] = Deadlines()
         self._woken: deque[HeldPull] = deque()
+        self._changed: set[str] = set()
+        """Topics and groups that have changed since the last tick."""
         self._more = trio.Event()
 
     @property
@@ -176,6 +178,24 @@ class Hold:
                 self._wake_below(queue, line, end)
                 yield
 
+    def changed(self, names: Iterable[str]) -> None:
+        """Topics or groups have changed, or are gone: their pulls soon run again, which checks."""
+        if self.parked:
+            self._changed.update(names)
+
+    def recheck(self) -> Iterator[None]:
+        """Wake the pulls of changed topics and groups. Others may run between two queues."""
+        changed, self._changed = self._changed, set()
+        groups = changed & self.quota.by_group.keys()
+        for queue, lines in list(self._lines.items()):
+            if queue[0] not in changed and not groups:
+                continue
+            for line in lines:
+                for held in list(line.held):
+                    if queue[0] in changed or held.group in groups:
+                        self._wake_one(held)
+            yield
+
     def release_all(self) -> None:
         """Wake all: the broker stops. `waking` is true until they are answered."""
         for queue, lines in list(self._lines.items()):
@@ -196,6 +216,8 @@ class Hold:
             self._more = trio.Event()
             now = trio.current_time()
             if now >= next_tick:
+                if self._changed:
+                    await in_slices(self.recheck())
                 if not self.expire(now):
                     next_tick = now + DEADLINE_TICK_S
             else:

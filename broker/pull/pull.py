@@ -290,6 +290,7 @@ class Pull:
     def _again(self, header: PullMessage | LitePullMessage, matches: Filter | None) -> Answer:
         """Run the pull once more after its wait; whatever it finds is the answer."""
         try:
+            self._access.group_is_there(header.consumer_group)
             self._check(header)
         except Refusal as refused:
             return Answer(refused.code, refused.header, refused.remark)

@@ -53,7 +53,8 @@ def test_a_new_group_has_the_defaults_of_rocketmq() -> None:
 
 def test_the_first_look_up_creates_a_group() -> None:
     changes: list[str] = []
-    groups = GroupTable(OPTIONS, on_change=changes.extend)
+    groups = GroupTable(OPTIONS)
+    groups.listeners.append(changes.extend)
     config = groups.find("g", 55)
     assert groups.find("g", 56) is config
     assert groups.get("g") is config
@@ -180,7 +181,8 @@ def test_a_saved_table_loads_as_it_was_with_fields_that_only_others_know() -> No
 
 def test_what_groups_may_not_read_has_a_limit() -> None:
     saved: list[object] = []
-    groups = GroupTable(OPTIONS, max_forbidden=2, on_change=saved.append)
+    groups = GroupTable(OPTIONS, max_forbidden=2)
+    groups.listeners.append(saved.append)
     for topic in ("a", "b"):
         groups.forbid_read("g", topic, True, 0)
     with pytest.raises(LimitReached, match="forbidden topic of a group: 2 is the limit"):

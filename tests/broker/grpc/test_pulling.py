@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from aerobee.remoting.grpc.messages import (
     Message,
     MessageQueue,
     PullMessageRequest,
+    ReceiveMessageRequest,
     Resource,
     SystemProperties,
 )
@@ -107,6 +109,25 @@ def test_a_pull_waits_for_a_message(client: GrpcClient, queue: Any) -> None:
     status, message, end = answers
     assert status.status.code == Code.OK
     assert (message.message.system_properties.tag, end.next_offset) == ("late", 1)
+
+
+def test_a_pull_and_a_receive_that_wait_hear_of_the_deletion_of_their_topic(
+    broker: AnyBroker, client: GrpcClient, queue: Any
+) -> None:
+    """Before the end of their wait, which is that of the call."""
+    shared = {"group": GROUP, "message_queue": queue, "batch_size": 1}
+    shared["long_polling_timeout"] = {"seconds": 300}
+    pulled = PullMessageRequest(**shared)
+    received = ReceiveMessageRequest(**shared, invisible_duration={"seconds": 15})
+    calls = [
+        client.method(name)(request, timeout=600, metadata=client.metadata)
+        for name, request in (("PullMessage", pulled), ("ReceiveMessage", received))
+    ]
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.delete_topic(queue.topic.name)
+    began = monotonic()
+    assert [next(call).status.code for call in calls] == [Code.TOPIC_NOT_FOUND] * 2
+    assert monotonic() - began < 15
 
 
 def test_more_than_a_stream_has_room_for_comes_all_the_same(client: GrpcClient, queue: Any) -> None:

@@ -473,8 +473,23 @@ async def test_who_is_held_hears_of_a_topic_that_goes(
     async with open_pops(tmp_path, mock_clock) as pops:
         pops.desk.begin(pops.header(poll_time=5_000))
         pops.desk.topics.delete("t", pops.now_ms(), 0)
-        await pops.pass_s(5, 0.1)
-        assert (await pops.desk.peer.next_answer()).code == ResponseCode.TOPIC_NOT_EXIST
+        await pops.pass_s(0.1, 0.1)
+        (answer,) = pops.desk.peer.answers
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.trio
+async def test_who_is_held_hears_of_a_group_that_goes_and_does_not_bring_it_back(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        pops.desk.begin(pops.header(poll_time=5_000))
+        pops.desk.begin(pops.header(poll_time=5_000, consumer_group="other"))
+        pops.desk.groups.delete("g", pops.now_ms())
+        await pops.pass_s(0.1, 0.1)
+        (answer,) = pops.desk.peer.answers
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert "g" not in pops.desk.groups.configs
 
 
 @pytest.mark.trio

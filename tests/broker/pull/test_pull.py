@@ -27,7 +27,7 @@ from tests.kit.quick_disk import WornDisk
 from tests.kit.raw_client import records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -513,6 +513,53 @@ async def test_a_pull_that_wakes_is_checked_again(tmp_path: Path) -> None:
         await fill(desk, 1)
         (answer,) = desk.peer.answers
         assert (answer.code, said(answer)) == (Code.NO_PERMISSION, {"forbiddenType": "3"})
+
+
+def switch_off(desk: Desk) -> None:
+    off = msgspec.structs.replace(desk.groups.configs["g"], consume_enable=False)
+    desk.groups.update(off, 0)
+
+
+def shrink(desk: Desk) -> None:
+    one_queue = msgspec.structs.replace(desk.topics.configs["t"], read_queue_nums=1)
+    desk.topics.changed(one_queue, 0)
+
+
+CHANGES: list[tuple[Callable[[Desk], object], int]] = [
+    (lambda desk: desk.topics.delete("t", 0, 0), Code.TOPIC_NOT_EXIST),
+    (shrink, Code.INVALID_PARAMETER),
+    (lambda desk: desk.groups.delete("g", 0), Code.SUBSCRIPTION_GROUP_NOT_EXIST),
+    (switch_off, Code.NO_PERMISSION),
+]
+
+
+@pytest.mark.parametrize(("change", "code"), CHANGES)
+async def test_a_held_pull_hears_at_once_of_its_topic_and_group(
+    tmp_path: Path, autojump_clock: MockClock, change: Callable[[Desk], object], code: int
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        desk.begin(pull_header(sys_flag=HOLD, queue_id=1, suspend_timeout_millis=15_000))
+        began = trio.current_time()
+        change(desk)
+        answer = await desk.peer.next_answer()
+        assert (answer.code, desk.hold.parked) == (code, 0)
+        assert trio.current_time() - began <= 0.1
+        assert ("g" in desk.groups.configs) == (code != Code.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+
+async def test_a_held_pull_waits_on_while_other_topics_and_groups_change(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        desk.begin(pull_header(sys_flag=HOLD, suspend_timeout_millis=3_000))
+        began = trio.current_time()
+        desk.topic("other")
+        desk.topics.changed(desk.topics.configs["other"], 0)
+        desk.groups.find("other", 0)
+        assert (await desk.peer.next_answer()).code == Code.PULL_NOT_FOUND
+        assert trio.current_time() - began >= 3
 
 
 async def test_a_pull_whose_peer_has_gone_is_dropped(tmp_path: Path) -> None:
