@@ -119,15 +119,15 @@ class KnownRecord:
 
     # ── To change it ──
 
-    async def change(self, changed: Callable[[Record], Record]) -> Record:
-        """Have the decider change the record of this master, however often it is asked; what it has
-        then. Raises: LeadOver.
+    async def change(self, lease: str, changed: Callable[[Record], Record]) -> Record:
+        """Have the decider change the record of the master with this lease, however often it is
+        asked; what it has then. Raises: LeadOver.
         """
         async with self._changing:
-            lease = self.own.lease
-            if not lease:
-                raise LeadOver("the lease was given back")
-            return await self._asked(changed(self.own), lease)
+            record = self.record
+            if record is None or record.lease != lease:
+                raise LeadOver("the lease was given back, or is over")
+            return await self._asked(changed(record), lease)
 
     async def _asked(self, record: Record, lease: str) -> Record:
         while True:

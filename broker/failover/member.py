@@ -6,6 +6,7 @@ the lease and leads until that is over (`reign`), and where another one is the m
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
@@ -15,7 +16,7 @@ import trio
 from aerobee.broker.config.settings.failover import member_ids
 from aerobee.broker.failover.decider import ChangeRefused, Sight
 from aerobee.broker.failover.election import Candidate, Room, emptied, objection
-from aerobee.broker.failover.known_record import AGAIN, UNSAID, KnownRecord
+from aerobee.broker.failover.known_record import AGAIN, UNSAID, KnownRecord, LeadOver
 from aerobee.broker.failover.record import elected, elected_unclean, first_record, reached_at
 from aerobee.broker.failover.reign import SETTLE, Reign
 from aerobee.broker.failover.sync_set import NOTHING
@@ -422,12 +423,16 @@ class Member:
         epoch = self.known_epoch
         others = self.leadership is not None and self.leadership.ready()
         with trio.move_on_after(GIVE_BACK_S):
-            await self.give_back()
+            # A switch may have begun, or another member be the master already.
+            with suppress(LeadOver):
+                await self.give_back()
             while others and self.known_epoch == epoch:  # noqa: ASYNC110  (the loop looks)
                 await trio.sleep(self._lease_s * AGAIN / 10)
 
     async def give_back(self, heir: int = 0) -> None:
-        """Lead no more, with everything confirmed where that can be soon; `heir` is to be next."""
+        """Lead no more, with everything confirmed where that can be soon; `heir` is to be next.
+        Raises: LeadOver.
+        """
         if self._reign is not None:
             await self._reign.give_back(heir)
 

@@ -69,6 +69,8 @@ class Reign:
         self._names = names
         self._features = features
         self.lease = Lease(self._lease_s)
+        self._lease_name = ""
+        """As the decider calls it."""
         self.leadership: Leadership | None = None
         """From the moment at which slaves are served."""
         self._served = False
@@ -83,7 +85,7 @@ class Reign:
 
     async def last(self) -> str:
         """Lead until that is over; returns why."""
-        reason = ""
+        reason, self._lease_name = "", self._known.own.lease
         async with trio.open_nursery() as nursery:
 
             async def until_over(task: Callable[[], Awaitable[None]]) -> None:
@@ -103,14 +105,14 @@ class Reign:
 
     async def _renew(self) -> None:
         """Have the lease begin anew, again and again. Raises: LeadOver."""
-        name, clock = self._known.own.lease, self._core.clock
+        clock = self._core.clock
         pause_s = self._lease_s * RENEWED_AT
         while True:
             with trio.move_on_after(pause_s):
                 await self._told.wait()
             self._told = trio.Event()
             began = clock.monotonic()
-            renewed = await self._known.renewed(name)
+            renewed = await self._known.renewed(self._lease_name)
             if renewed is None:
                 pause_s = self._lease_s * AGAIN
                 continue
@@ -185,7 +187,7 @@ class Reign:
     async def _leave(self, reason: str) -> NoReturn:
         """Give the lease back, at once. Raises: LeadOver."""
         self.lease.end()
-        await self._known.change(given_back)
+        await self._known.change(self._lease_name, given_back)
         raise LeadOver(reason)
 
     def _become_master(self, epoch: int) -> None:
@@ -214,7 +216,8 @@ class Reign:
             if wanted is None:
                 continue
             sync.propose(wanted)
-            record = await self._known.change(partial(with_set, members=wanted))
+            change = partial(with_set, members=wanted)
+            record = await self._known.change(self._lease_name, change)
             sync.decided(record)
             leadership.moved()
             log.warning(
@@ -224,24 +227,27 @@ class Reign:
     # ── The end ──
 
     async def give_back(self, heir: int) -> None:
-        """Lead no more, with everything confirmed where that can be soon; `heir` is to be next."""
+        """Lead no more, with everything confirmed where that can be soon; `heir` is to be next.
+
+        However this ends, the time as the master is over. Raises: LeadOver where it was before.
+        """
         leadership = self.leadership
         if leadership is None or not self.lease.may_answer(self._core.clock.monotonic()):
             return
         core, store = self._core, self._store
-        if core.role.works.is_on:
-            await core.role.stop_working()
-            for feature in self._features:
-                feature.settle()
-        store.be_slave()
-        store.dispatch()
-        with trio.move_on_after(self._lease_s * SETTLE):
-            while leadership.sync.confirmed < store.commit_log.max_offset:  # noqa: ASYNC110  (once)
-                await trio.sleep(self._lease_s * AGAIN / 10)
-        # From here on nothing is acknowledged, whatever the decider answers.
-        self.lease.end()
         try:
-            await self._known.change(partial(given_back, heir=heir))
+            if core.role.works.is_on:
+                await core.role.stop_working()
+                for feature in self._features:
+                    feature.settle()
+            store.be_slave()
+            store.dispatch()
+            with trio.move_on_after(self._lease_s * SETTLE):
+                while leadership.sync.confirmed < store.commit_log.max_offset:  # noqa: ASYNC110  (once)
+                    await trio.sleep(self._lease_s * AGAIN / 10)
+            # From here on nothing is acknowledged, whatever the decider answers.
+            self.lease.end()
+            await self._known.change(self._lease_name, partial(given_back, heir=heir))
         finally:
             self._given_back.set()
 

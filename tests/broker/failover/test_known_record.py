@@ -84,21 +84,21 @@ async def test_a_change_is_asked_for_until_the_decider_has_answered(
 ) -> None:
     done = Sight(WIDER(OWN), 2, held=True)
     known, noted = known_by(DeciderSilent("lost"), DeciderSilent("lost"), done)
-    assert await known.change(WIDER) == done.record
+    assert await known.change("lease 1", WIDER) == done.record
     assert (noted, known.record, known.epoch) == ([done], done.record, OWN.epoch)
 
 
 async def test_a_change_that_is_there_already_was_made_by_a_lost_answer() -> None:
     done = Sight(WIDER(OWN), 2, held=True)
     known, noted = known_by(ChangeRefused("it is another one"), done)
-    assert await known.change(WIDER) == done.record
+    assert await known.change("lease 1", WIDER) == done.record
     assert noted == [done]
 
 
 async def test_a_refused_change_leaves_the_record_that_is_there() -> None:
     there = Sight(OWN, 3, held=True)
     known, noted = known_by(ChangeRefused("it is another one"), there)
-    assert await known.change(WIDER) == OWN
+    assert await known.change("lease 1", WIDER) == OWN
     assert noted == [there]
 
 
@@ -106,8 +106,16 @@ async def test_a_refused_change_leaves_the_record_that_is_there() -> None:
 async def test_without_a_lease_nothing_is_changed(there: Sight) -> None:
     known, noted = known_by(ChangeRefused("it is another one"), there)
     with pytest.raises(LeadOver, match="another record, or the lease is over"):
-        await known.change(WIDER)
+        await known.change("lease 1", WIDER)
     assert noted == []
     known.note(Sight(given_back(OWN), 4, held=False))
-    with pytest.raises(LeadOver, match="the lease was given back"):
-        await known.change(WIDER)
+    with pytest.raises(LeadOver, match="given back"):
+        await known.change("lease 1", WIDER)
+
+
+@pytest.mark.parametrize("there", [first_record(1, "lease 2"), first_record(2, "lease 2")])
+async def test_a_change_of_an_earlier_master_is_never_asked_for(there: Record) -> None:
+    known, _ = known_by()
+    known.note(Sight(there, 4, held=True))
+    with pytest.raises(LeadOver):
+        await known.change("lease 1", given_back)

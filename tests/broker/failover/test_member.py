@@ -665,6 +665,30 @@ async def test_who_hands_over_ends_the_work_of_a_master(tmp_path: Path) -> None:
         await until_true(lambda: not locks.count)
 
 
+async def test_a_stop_during_a_switch_is_as_clean_as_any(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        async with trio.open_nursery() as both:
+            both.start_soon(one.member.give_back, 2)
+            both.start_soon(one.member.leave)
+        assert one.decider.record is not None
+        assert one.decider.record.heir == 2
+
+
+async def test_who_is_cancelled_while_it_hands_over_leads_no_more(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await one.member.give_back(heir=2)
+        # It would hold the lease for good, and serve nobody.
+        await until_true(lambda: not one.member.leads)
+        assert one.decider.holder == "lease 1"
+        one.decider.end_lease()
+        await until_true(lambda: one.decider.leases == 2)
+        await one.until_leads()
+
+
 async def test_a_member_copies_the_tables_of_a_master_that_has_given_its_lease_back(
     tmp_path: Path,
 ) -> None:
