@@ -236,6 +236,8 @@ class Link:
         self.anew = False
         """Whether the whole table is to be sent at once."""
         self.server: NameServer | None = None
+        self.registered = False
+        """Whether it has the whole table over this connection."""
         self.up: bool | None = None
         self.master = RegistrationAnswer()
         """The master as this name server knows it, for a slave."""
@@ -247,7 +249,7 @@ class Link:
                 async with self.registrar.connect(self.address) as self.server:
                     await self.stay_registered(self.server)
             # The nursery of a connection raises its errors in a group.
-            except* (RemotingError, OSError, RegistrationRejected) as errors:
+            except* (RemotingError, OSError) as errors:
                 self.note(False, first_reason(errors))
             finally:
                 self.server = None
@@ -255,22 +257,31 @@ class Link:
             await trio.sleep(RETRY_S)
 
     async def stay_registered(self, server: NameServer) -> NoReturn:
-        """Register, then send changes at once and the whole table periodically."""
-        next_whole = -math.inf
+        """Register, then send changes at once and the whole table periodically.
+
+        After a refusal the connection stays: with its end a name server forgets this broker.
+        """
+        next_whole, self.registered = -math.inf, False
         while True:
             # Changes from here on are sent next time, even if this request fails.
             self.wake = trio.Event()
             changed, self.changed = self.changed, set()
             if self.registrar.leaving:
                 await trio.sleep_forever()
-            if self.anew or trio.current_time() >= next_whole:
-                self.anew = False
-                began = trio.current_time()
-                await self.register(server, None)
-                next_whole = began + self.period_s
-                self.note(True, None)
-            else:
-                await self.register(server, changed)
+            began = trio.current_time()
+            try:
+                if self.anew or began >= next_whole:
+                    self.anew = False
+                    await self.register(server, None)
+                    next_whole = began + self.period_s
+                    self.note(True, None)
+                else:
+                    await self.register(server, changed)
+            except RegistrationRejected as refused:
+                self.note(False, str(refused))
+                self.anew = True
+                await trio.sleep(RETRY_S)
+                continue
             with trio.move_on_at(next_whole):
                 await self.wake.wait()
 
@@ -299,6 +310,7 @@ class Link:
             await self.send_one_by_one(server, {name: visible(table[name]) for name in names})
         else:
             await self.send(server, names)
+        self.registered = self.registered or changed is None
 
     async def send_one_by_one(self, server: NameServer, topics: dict[str, TopicConfig]) -> None:
         """Send REGISTER_TOPIC_IN_NAMESRV for each topic, or the whole table when they are many.
@@ -339,7 +351,7 @@ class Link:
     async def send(self, server: NameServer, names: Iterable[str]) -> None:
         """Send REGISTER_BROKER with these topics. Raises: Rejected, RemotingError."""
         body = b"".join(await in_slices(self.body(names)))
-        if self.registrar.is_fenced:
+        if self.registrar.is_fenced or self.registrar.leaving:
             return
         identity = self.registrar.identity
         header = headers.RegisterBroker(
@@ -367,12 +379,13 @@ class Link:
                 yield
 
     async def wants_all(self, server: NameServer) -> bool:
-        """Whether the whole table is to be sent; of a slave always, for the answer.
+        """Whether the whole table is to be sent; of a slave always, for the answer. Over a new
+        connection too: the end of the one before, noticed late, would take the broker away.
 
         Raises: RemotingError.
         """
         always = self.registrar.is_slave or self.registrar.settings.force_register
-        return always or await self.is_outdated(server)
+        return always or not self.registered or await self.is_outdated(server)
 
     async def is_outdated(self, server: NameServer) -> bool:
         """Ask with QUERY_DATA_VERSION whether the registration is stale. Raises: RemotingError."""

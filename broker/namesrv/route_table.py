@@ -159,7 +159,7 @@ class RouteTable:
         key = LiveKey(request.cluster, request.address)
         broker = self.brokers.get(request.broker)
         if broker is not None and self.is_outdated(broker, request):
-            self.live.pop(key, None)
+            self.leave({key} & self.live.keys())
             return RegistrationAnswer()
         if broker is None:
             broker = Broker(request.cluster, request.broker)
@@ -336,9 +336,15 @@ class RouteTable:
         return RegistrationAnswer(live.ha_address, address) if live else RegistrationAnswer()
 
     def stored_version(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:
-        """The data version of a broker's last registration; the query counts as a heartbeat."""
+        """The data version of a broker's last registration; the query counts as a heartbeat.
+
+        None also where another address has its place since: the broker is to take it again.
+        """
         live = self.seen(cluster, address, now_ms)
-        return None if live is None else live.version
+        broker = None if live is None else self.brokers.get(live.broker)
+        if live is None or broker is None or address not in broker.addresses.values():
+            return None
+        return live.version
 
     def seen(self, cluster: str, address: str, now_ms: int) -> LiveAddress | None:
         """Record a heartbeat; returns the broker's entry, None if it is not registered."""

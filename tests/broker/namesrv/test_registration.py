@@ -25,6 +25,7 @@ from aerobee.remoting.errors import CallTimedOut, ConnectFailed
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
+from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.header import Header
 from aerobee.remoting.wire.headers import namesrv
@@ -42,6 +43,9 @@ class Elsewhere:
         self.kv = KvConfigTable()
         self.reachable = True
         self.silent = False
+        self.busy = False
+        self.thinks: trio.Event | None = None
+        """What is asked about the version is answered then."""
         self.seen: list[tuple[int, list[str]]] = []
         self.connections = 0
         processor = RouteProcessor(
@@ -76,6 +80,8 @@ class Elsewhere:
         await trio.lowlevel.checkpoint()
         if self.silent:
             raise CallTimedOut("no answer")
+        if self.busy:
+            return Command(code=int(ResponseCode.SYSTEM_BUSY), remark="no time")
         topics: list[str] = []
         if code == namesrv.RegisterBroker.code:
             topics = sorted(json.loads(body)["topicConfigSerializeWrapper"]["topicConfigTable"])
@@ -83,6 +89,8 @@ class Elsewhere:
             topics = [header.topic]
         self.seen.append((int(code), topics))
         assert header is not None
+        if code == namesrv.QueryDataVersion.code and self.thinks is not None:
+            await self.thinks.wait()
         header_type, handler = self.handlers[int(code)]
         sent = request(code, body)
         sent.ext = header.ext()
@@ -300,7 +308,44 @@ async def test_without_force_the_version_is_asked_for_first(
     desk = Desk(force=False)
     await nursery.start(desk.registration.run)
     await trio.sleep(31)
-    assert desk.codes == [322, 103, 322]
+    # Over a connection nothing is asked before the first registration: it is what keeps the broker
+    # in the routes when the end of the connection before is noticed.
+    assert desk.codes == [103, 322]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_a_refused_registration_keeps_the_connection_and_the_routes_that_hang_on_it(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    desk = Desk()
+    await nursery.start(desk.registration.run)
+    await trio.sleep(1)
+    desk.elsewhere.busy = True
+    desk.create("T")
+    await trio.sleep(3 * RETRY_S)
+    desk.elsewhere.busy = False
+    await trio.sleep(RETRY_S)
+    assert desk.elsewhere.connections == 1
+    assert desk.elsewhere.perms("T") == [6]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_a_registration_that_is_being_made_is_not_sent_behind_the_good_bye(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    desk = Desk(force=False)
+    await nursery.start(desk.registration.run)
+    await trio.sleep(1)
+    desk.elsewhere.routes.expire(10**12)
+    thinks = desk.elsewhere.thinks = trio.Event()
+    await trio.sleep(31)
+    await desk.registration.leave()
+    thinks.set()
+    await trio.sleep(100)
+    assert desk.codes == [103, 322, 104]
+    assert desk.elsewhere.routes.brokers == {}
     nursery.cancel_scope.cancel()
 
 

@@ -202,6 +202,29 @@ def test_an_address_of_an_older_state_does_not_take_an_id() -> None:
     assert addresses(routes) == {0: "127.0.0.1:9"}
 
 
+def test_a_slave_that_takes_itself_for_the_old_master_leaves_no_address_behind() -> None:
+    routes = RouteTable()
+    new = registration(address="127.0.0.1:1", version=version(state_version=2))
+    finished(routes.register(new, 0))
+    finished(routes.register(slave(), 0))
+    outdated = registration(address=slave().address)
+    assert finished(routes.register(outdated, 0)) == RegistrationAnswer()
+    # Nothing would take it away any more.
+    assert routes.brokers["py-a"].addresses == {0: "127.0.0.1:1"}
+
+
+def test_a_broker_whose_place_another_address_took_is_asked_for_everything() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(registration(address="127.0.0.1:9"), 0))
+    assert routes.stored_version("PyC", "127.0.0.1:30911", 0) is None
+    routes.unregister("PyC", "127.0.0.1:9")
+    # Its data are those of before: it would never be in a route again.
+    assert routes.stored_version("PyC", "127.0.0.1:30911", 0) is None
+    finished(routes.register(registration(), 0))
+    assert routes.stored_version("PyC", "127.0.0.1:30911", 0) == version()
+
+
 def test_one_broker_name_is_one_broker_whatever_the_cluster() -> None:
     routes = RouteTable()
     finished(routes.register(registration(), 0))
