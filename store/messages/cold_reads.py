@@ -43,7 +43,17 @@ TURN_S = 0.001
 """How long calls that were waited for may take together, until others run."""
 
 T = TypeVar("T")
-PiecesRead = dict["Path", list[tuple[int, bytes]]]
+
+
+class PieceRead(NamedTuple):
+    """What a thread has read of a file, or why it could not."""
+
+    position: int
+    size: int
+    content: bytes | Unreadable
+
+
+PiecesRead = dict["Path", list[PieceRead]]
 _NONE: PiecesRead = {}
 
 
@@ -97,7 +107,7 @@ class ColdReads:
     async def complete(self, call: Callable[[], T]) -> T:
         """Call in the loop, again each time that missing pieces have been read; returns its result.
 
-        Raises: the errors of `call`, NotRepeatable, OSError.
+        The call itself meets a piece that the disk cannot read. Raises: the errors of `call`, NotRepeatable, OSError.
         """
         known: PiecesRead = {}
         lost: tuple[Piece, ...] = ()
@@ -115,8 +125,9 @@ class ColdReads:
                     raise
                 lost = pieces
                 continue
-            for piece, data in zip(pieces, contents, strict=True):
-                known.setdefault(piece.path, []).append((piece.position, data))
+            for piece, content in zip(pieces, contents, strict=True):
+                read = PieceRead(piece.position, piece.size, content)
+                known.setdefault(piece.path, []).append(read)
         raise NotRepeatable(f"the call was made {REPEATS_MAX} times and still reads from the disk")
 
     async def complete_some(self, call: Callable[[int], T], most: int, *, alone: int = 1) -> T:
@@ -158,15 +169,21 @@ class ColdReads:
             self._known = _NONE
             self._spent_s += self._clock.monotonic() - began
 
-    def _fetch(self, pieces: Iterable[Piece]) -> list[bytes]:
+    def _fetch(self, pieces: Iterable[Piece]) -> list[bytes | Unreadable]:
         """Read pieces through handles of its own, which nobody closes under the thread."""
-        contents = []
+        contents: list[bytes | Unreadable] = []
         for path, position, size in pieces:
-            with self._disk.open(path, writable=False) as handle:
-                data = handle.pread(size, position)
-            if len(data) < size:
-                raise Unreadable(errno.EIO, f"ends before byte {position + size}", str(path))
-            contents.append(data)
+            content: bytes | Unreadable
+            try:
+                with self._disk.open(path, writable=False) as handle:
+                    content = handle.pread(size, position)
+            except Unreadable as error:
+                content = error
+            else:
+                if len(content) < size:
+                    end = f"ends before byte {position + size}"
+                    content = Unreadable(errno.EIO, end, str(path))
+            contents.append(content)
         return contents
 
     # ── Consume queues ──
@@ -223,10 +240,13 @@ class ColdReads:
         return data
 
     def _known_part(self, path: Path, position: int, size: int) -> bytes | None:
-        for begin, data in self._known.get(path, ()):
+        for begin, length, content in self._known.get(path, ()):
             at = position - begin
-            if at >= 0 and at + size <= len(data):
-                return data if size == len(data) else data[at : at + size]
+            if isinstance(content, Unreadable):
+                if not at and size == length:
+                    raise content.with_traceback(None)
+            elif at >= 0 and at + size <= length:
+                return content if size == length else content[at : at + size]
         return None
 
     def _cached(self, handle: Handle, position: int, size: int) -> bytes | None:

@@ -7,12 +7,13 @@ NotInMemory rather than wait for the disk: then `cold.complete` makes the call a
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from contextlib import suppress
 from functools import lru_cache, partial
+from math import inf
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from aerobee.store.errors import NotInMemory
+from aerobee.store.errors import NotInMemory, Unreadable
 from aerobee.store.format.record import FIXED_BYTES, HEAD, read
 from aerobee.store.format.unit import UNIT, UNIT_SIZE
 from aerobee.store.messages.checked_reads import CheckedReads
@@ -359,18 +360,32 @@ class MessageReader:
     def offset_by_time(self, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool) -> int:
         """First queue offset stored at or after the time; with `upper` the last at or before it.
 
-        The max offset, or the min offset, when there is none. Raises: NotInMemory, OSError.
+        The max offset, or the min offset, when there is none. Times that the disk cannot read pass
+        nothing over: those that may be of either side are of the later. Raises: NotInMemory,
+        OSError.
         """
         low, high = queue.min_offset, queue.end_offset
+        at = self._first_later(queue, range(low, high), timestamp_ms + upper)
+        return max(low, at - 1) if upper else at
 
-        def time_of(queue_offset: int) -> int:
-            return self.store_time(queue, queue_offset)
+    def _first_later(self, queue: ConsumeQueue, offsets: range, timestamp_ms: int) -> int:
+        """The first offset with such a time or a later one; the end when there is none."""
+        low, high = offsets.start, offsets.stop
+        while low < high:
+            at, time_ms = self._time_from(queue, range((low + high) // 2, high))
+            low, high = (low, at) if time_ms >= timestamp_ms else (at + 1, high)
+        return low
 
-        offsets = range(low, high)
-        if upper:
-            later = low + bisect_right(offsets, timestamp_ms, key=time_of)
-            return max(low, later - 1)
-        return low + bisect_left(offsets, timestamp_ms, key=time_of)
+    def _time_from(self, queue: ConsumeQueue, offsets: range) -> tuple[int, float]:
+        """The first of them, or one in growing steps behind it, whose time can be read, with this
+        time. Without any, the first and no end of time.
+        """
+        step = 0
+        while step < len(offsets):
+            with suppress(Unreadable):
+                return offsets[step], self.store_time(queue, offsets[step])
+            step = 2 * step + 1
+        return offsets.start, inf
 
 
 _NOTHING = memoryview(b"")

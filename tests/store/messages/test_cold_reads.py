@@ -397,3 +397,28 @@ async def test_messages_in_front_of_one_that_the_disk_cannot_read_are_read_by_ha
     assert [most for most, _ in groupby(asked)] == [3, 1]
     assert bodies(await store.complete_some(partial(read_some, 6), 8)) == [b"6", b"7"]
     assert await store.close()
+
+
+@pytest.mark.trio
+async def test_a_search_by_time_goes_beside_what_the_disk_cannot_read(tmp_path: Path) -> None:
+    disk, clock, count, worn = WornDisk(), ManualClock(), 64, {30, 31, 32, 33, 34, 48, 63}
+    start = clock.ms
+    store, _ = open_store(tmp_path, disk, clock)
+    for number in range(count):
+        clock.ms = start + 10 * number
+        message = draft()
+        message.flag = 0x776F726E if number in worn else 0
+        store.put(message)
+    store.dispatch()
+    assert await store.close()
+    store = serving(tmp_path, disk)
+    disk.bad = b"worn"
+    for number in range(count + 1):
+        search = partial(store.offset_by_time, "T", 0, start + 10 * number)
+        found, last = await store.complete(search), await store.complete(partial(search, True))
+        following = min(n for n in range(number, count + 2) if n not in worn)
+        first = max(n for n in range(-1, number) if n not in worn) + 1
+        assert first <= found <= min(following, count), "no message of that time is passed over"
+        readable = [n for n in range(min(number + 1, count)) if n not in worn]
+        assert readable[-1] <= last <= min(number, count - 1)
+    assert await store.close()
