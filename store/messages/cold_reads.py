@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class PieceRead(NamedTuple):
-    """What a thread has read of a file, or why it could not."""
+    """Bytes of a file that a thread has read, or why it could not."""
 
     position: int
     size: int
@@ -107,7 +107,8 @@ class ColdReads:
     async def complete(self, call: Callable[[], T]) -> T:
         """Call in the loop, again each time that missing pieces have been read; returns its result.
 
-        The call itself meets a piece that the disk cannot read. Raises: the errors of `call`, NotRepeatable, OSError.
+        The call itself meets a piece that the disk cannot read. Raises: the errors of `call`,
+        NotRepeatable, OSError.
         """
         known: PiecesRead = {}
         lost: tuple[Piece, ...] = ()
