@@ -112,6 +112,17 @@ def test_what_cannot_be_built_here_is_said_and_left_out(
     assert {path.name for path in tmp_path.iterdir()} == {"RELEASE.md", "SHA256SUMS"}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="building an image needs root")
+def test_an_image_whose_base_does_not_come_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where no registry is reached."""
+    monkeypatch.setenv("BUILDAH", "sh -c 'echo first >&2; echo no such host >&2; exit 125'")
+    (said,) = build.build(tmp_path, ["image"])
+    assert re.fullmatch(r"image: python:\S+ does not come: no such host", said)
+    assert "SHA256SUMS" in {path.name for path in tmp_path.iterdir()}
+
+
 def test_an_archive_written_again_has_one_time_and_no_owner(tmp_path: Path) -> None:
     place = tmp_path / "image.tar"
     (tmp_path / "b").write_text("two")

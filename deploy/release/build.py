@@ -69,6 +69,21 @@ class Release(NamedTuple):
         quiet = subprocess.DEVNULL
         subprocess.run(command, cwd=self.tree, env=self.environment(), stdout=quiet, check=True)
 
+    def fetch(self, *command: str | Path) -> None:
+        """Run a program in the tree that brings what others have made. Raises: LeftOut."""
+        done = subprocess.run(
+            command,
+            cwd=self.tree,
+            env=self.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            said = done.stderr.strip().rpartition("\n")[2]
+            raise LeftOut(f"{command[-1]} does not come: {said}")
+
     def environment(self) -> dict[str, str]:
         """That of a program which builds."""
         return os.environ | EXACT | {"SOURCE_DATE_EPOCH": str(self.epoch)}
@@ -120,7 +135,7 @@ def _compiled_for(name: str, release: Release) -> None:
         place = release.tree / ".cache" / name
         release.run(found, "-m", "venv", place)
         python = str(place / "bin" / "python")
-        release.run(python, "-m", "pip", "install", "--quiet", ".[compiled,grpc]")
+        release.fetch(python, "-m", "pip", "install", "--quiet", ".[compiled,grpc]")
     command = (python, "-m", "deploy.compiled.build", "--wheel", release.out)
     done = subprocess.run(
         command,
@@ -160,6 +175,8 @@ def image(release: Release) -> None:
         raise LeftOut(f"{buildah[0]} is not installed")
     if os.geteuid() != 0:
         raise LeftOut("building an image needs root")
+    for base in base_images((release.tree / "Dockerfile").read_text("utf-8")):
+        release.fetch(*buildah, "pull", "--quiet", "--policy", "missing", base)
     name = f"aerobee:{release.version}"
     options = ["--isolation", "chroot", "--format", "oci", "--timestamp", str(release.epoch)]
     options += shlex.split(os.environ.get("BUILDAH_OPTIONS", ""))
@@ -168,6 +185,11 @@ def image(release: Release) -> None:
     archive = release.out / f"aerobee-image-{release.version}.tar"
     release.run(*buildah, "push", "--quiet", name, f"oci-archive:{archive}:{name}")
     again_in_order(archive, release.epoch)
+
+
+def base_images(dockerfile: str) -> list[str]:
+    """The images of others that a Dockerfile begins with."""
+    return sorted(set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)))
 
 
 def again_in_order(archive: Path, epoch: int) -> None:
@@ -188,7 +210,7 @@ def sbom(release: Release) -> None:
     release.run(sys.executable, "-m", "venv", "--without-pip", place)
     pip = (sys.executable, "-m", "pip", "--quiet", "--python", python, "install")
     lock = ("--only-binary", ":all:", "--require-hashes", "-r", "deploy/image/requirements.lock")
-    release.run(*pip, *lock)
+    release.fetch(*pip, *lock)
     release.run(*pip, "--no-deps", ".")
     target = release.out / f"aerobee-{release.version}.sbom.cdx.json"
     release.run(python, "deploy/image/sbom.py", target)

@@ -125,7 +125,9 @@ def test_the_bill_of_materials_lists_what_is_in_it(built: Built) -> None:
     lib = built.root / "opt/aerobee/lib/python3.13/site-packages"
     found = {path.name.removesuffix(".dist-info").lower() for path in lib.glob("*.dist-info")}
     components = [*bill["components"], bill["metadata"]["component"]]
-    listed = {f"{one['name'].replace('-', '_')}-{one['version']}" for one in components}
+    # Those of npm are the scripts of the console; tests/test_supply_chain.py looks at them.
+    packages = [one for one in components if one["purl"].startswith("pkg:pypi/")]
+    listed = {f"{one['name'].replace('-', '_')}-{one['version']}" for one in packages}
     assert {one.lower() for one in listed} == found
     assert all(one["licenses"] for one in components)
 
@@ -201,10 +203,18 @@ def test_the_pod_of_the_manifests_starts(built: Built, tmp_path: Path, data: Pat
     for name, text in settings["data"].items():
         (config / name).write_text(text)
     env = {one["name"]: one["value"] for one in pod["env"]}
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    accounts = secret / "plain_acl.yml"
+    accounts.write_text("accounts: [{accessKey: the-admin, secretKey: 12345678, admin: true}]\n")
+    # As a Secret is mounted: of root, and of the pod's group.
+    os.chown(accounts, 0, 10_001)
+    accounts.chmod(0o440)
     with network() as net:
         hosts.write_text(f"{net.address} {env['AEROBEE_ADVERTISED_HOST']}\n")
         places = {one["name"]: one["mountPath"] for one in pod["volumeMounts"]}
         mounts = {places["data"]: data, places["config"]: config, "/etc/hosts": hosts}
+        mounts[places["secret"]] = secret
         container = Container(
             built.ours,
             built.root,
