@@ -225,6 +225,8 @@ class Controller:
         if state.master != self._number or figures is None or state.epoch <= figures.epoch:
             raise ChangeRefused(f"the controller has {state.master} for the master")
         self._taken, self._renewed_at = state.epoch, began
+        # A change for the master of an earlier epoch is refused from now on.
+        self._unanswered = False
         return await self._sight(state)
 
     async def renew(self, lease: str) -> bool:
@@ -261,7 +263,9 @@ class Controller:
         )
         record = await self._without_dead(record, state)
         if record.sync_set == state.sync_set:
-            raise ChangeRefused("the controllers hear no member that is to join")
+            # A request that was sent before may still take the member in.
+            silent = DeciderSilent if self._unanswered else ChangeRefused
+            raise silent("the controllers hear no member that is to join")
         unanswered, self._unanswered = self._unanswered, True
         answer = await self._links.call(header, set_body(record, state))
         if answer.code != ResponseCode.SUCCESS:
