@@ -125,22 +125,33 @@ class ControllerLinks:
         return list(dict.fromkeys([*self._addresses, *self._scopes]))
 
     async def _leading(self) -> MasterLink | None:
-        """The connection to the leader that some controller names; None: it is not known now."""
-        for address, link in list(self._open.items()):
-            try:
-                answer = await link.call(
-                    int(GetMetadataInfo.code), GetMetadataInfo(), b"", self._answer_s
-                )
-                leader = answer.header(GetMetadataInfoResponse).controller_leader_address
-            except (*UNANSWERED, HeaderError):
-                continue
-            if answer.code != ResponseCode.SUCCESS or not leader:
-                continue
-            if leader in self._open:
-                self._leader = leader
-                return self._open[leader]
-            self._learn(leader, address)
-        return None
+        """The connection to the leader that some controller names; None: it is not known now.
+
+        All are asked at once: one that hangs would take the time of the others.
+        """
+        async with trio.open_nursery() as nursery:
+
+            async def ask(address: str, link: MasterLink) -> None:
+                leader = await self._leader_by(link)
+                if leader in self._open:
+                    self._leader = leader
+                    nursery.cancel_scope.cancel()
+                elif leader:
+                    self._learn(leader, address)
+
+            for address, link in self._open.items():
+                nursery.start_soon(ask, address, link)
+        return self._open.get(self._leader)
+
+    async def _leader_by(self, link: MasterLink) -> str:
+        """The address of the leader as a controller knows it; empty: it does not say."""
+        header = GetMetadataInfo()
+        try:
+            answer = await link.call(int(header.code), header, b"", self._answer_s)
+            leader = answer.header(GetMetadataInfoResponse).controller_leader_address
+        except (*UNANSWERED, HeaderError):
+            return ""
+        return leader or "" if answer.code == ResponseCode.SUCCESS else ""
 
     def _learn(self, leader: str, told_by: str) -> None:
         """Connect to a leader under an address that was not configured."""
