@@ -151,7 +151,10 @@ async def _serve(
     if config.failover.enable_controller_mode:
         from aerobee.broker.numbered import numbered
 
-        config = await numbered(config, disk, SystemClock())
+        with_number = await numbered(config, disk, SystemClock())
+        if with_number is None:
+            return True
+        config = with_number
     made = server(config, disk, surroundings)
     clean = await Life(surroundings, made, reread).run()
     if made.anew:

@@ -6,6 +6,7 @@ have to learn.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from aerobee.broker.failover.deciders.controller_links import ControllerLinks
 from aerobee.broker.failover.feature import controllers_of
 from aerobee.broker.namesrv.name_server_link import connected, signed_by
 from aerobee.broker.process.outgoing_tls import outgoing_link
+from aerobee.broker.process.signals import STOPS
 from aerobee.store.recovery.start_check import make_directory
 
 if TYPE_CHECKING:
@@ -31,12 +33,14 @@ if TYPE_CHECKING:
 
 AGAIN_S: Final = 1.0
 """The pause between two attempts to get a number."""
+LOOK_S: Final = 0.1
+"""How often it looks whether it is to stop."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-async def numbered(config: BrokerConfig, disk: Disk, clock: Clock) -> BrokerConfig:
-    """The settings with the number of this member as its brokerId.
+async def numbered(config: BrokerConfig, disk: Disk, clock: Clock) -> BrokerConfig | None:
+    """The settings with the number of this member as its brokerId; None: it is to stop meanwhile.
 
     Raises: StoreRefused for a directory of another group, OSError.
     """
@@ -53,17 +57,27 @@ async def numbered(config: BrokerConfig, disk: Disk, clock: Clock) -> BrokerConf
     connect = partial(connected, connect_timeout_s=connect_s, link=link)
     links = ControllerLinks(*controllers_of(config), connect)
     complained = False
+    number: int | None = None
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(_until_stop, nursery.cancel_scope)
         await nursery.start(links.run)
-        while True:
+        while number is None:
             try:
                 number = await identify(disk, root, links, member, clock)
-                break
             except (DeciderSilent, DeciderMisused) as error:
                 if not complained:
                     log.warning("failover.no_number", reason=str(error))
                 complained = True
                 await trio.sleep(AGAIN_S)
         nursery.cancel_scope.cancel()
+    if number is None:
+        return None
     log.info("failover.number", broker_id=number)
     return replace(config, broker=replace(broker, broker_id=number))
+
+
+async def _until_stop(waiting: trio.CancelScope) -> None:
+    """End the wait once a stop is asked for: signals are blocked, and nobody takes them yet."""
+    while not signal.sigpending() & set(STOPS):  # noqa: ASYNC110  (no event tells)
+        await trio.sleep(LOOK_S)
+    waiting.cancel()
