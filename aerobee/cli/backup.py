@@ -10,11 +10,13 @@ A part that is copied later is newer, so that nothing in the copy promises what 
 
 Left out is what a start makes anew or what vouches for files by their place: index, recovery point,
 queue extents, the reserve, files made ahead. Rows of files are copied from the newest to the oldest
-and end at the first that is gone, so retention makes no gap.
+and end at the first that is gone, so retention makes no gap. Blocks of the log that the disk cannot
+read are zeros in the copy, and told; any other file that it cannot read ends the backup.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from contextlib import suppress
@@ -24,14 +26,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from aerobee.cli.border import REFUSED, complain
+from aerobee.cli.border import REFUSED, STORE_REFUSED, complain
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.output import Output, output_options, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import BinaryIO
 
 CHUNK_BYTES = 4 << 20
+BLOCK_BYTES = 4 << 10
 UNIT_BYTES = 20
 TABLES_FIRST = ("checkpoint", "abort", "savedtopics")
 TABLES_WITHIN_S = 1.0
@@ -94,7 +98,8 @@ def backup(
             # A topic made just now is in its table, then; it is written as soon as it changes.
             sleep(TABLES_WITHIN_S)
             with progress(None, "bytes") as advance:
-                copied = Copy(place, part, advance).run(end)
+                copy = Copy(place, part, advance)
+                copied = copy.run(end)
             part.rename(target)
             sync_folder(target.absolute().parent)
         except OSError as error:
@@ -109,6 +114,10 @@ def backup(
         f"{target}: the log from {copied.log_begin} to {copied.log_end}, {copied.files} files, "
         f"{copied.copied_bytes} bytes; see aerobee store verify {target}"
     )
+    for name, begin, stop in copy.unread:
+        complain(f"{name}: bytes {begin} to {stop} cannot be read, they are zeros in the copy")
+    if copy.unread:
+        click.get_current_context().exit(STORE_REFUSED)
 
 
 class Place(NamedTuple):
@@ -125,6 +134,16 @@ class CopySummary(NamedTuple):
     log_end: int
     files: int
     copied_bytes: int
+    unread_bytes: int
+    """Of the log, that the disk cannot read."""
+
+
+class Unread(NamedTuple):
+    """Bytes of a segment that the disk cannot read."""
+
+    path: str
+    begin: int
+    end: int
 
 
 def check(place: Place, target: Path) -> None:
@@ -162,6 +181,7 @@ class Copy:
         self.bytes = 0
         self.last_units: list[tuple[Path, Path, int]] = []
         """Source, copy and position of the last unit of queues that were written at that time."""
+        self.unread: list[Unread] = []
 
     def run(self, end: Callable[[], int]) -> CopySummary:
         """Copy all of it. Raises: OSError."""
@@ -181,7 +201,8 @@ class Copy:
         self.again()
         begin, log_end = self.log(end())
         self.sync()
-        return CopySummary(begin, log_end, self.files, self.bytes)
+        unread = sum(stop - start for _, start, stop in self.unread)
+        return CopySummary(begin, log_end, self.files, self.bytes, unread)
 
     # ── Files ──
 
@@ -197,7 +218,7 @@ class Copy:
         try:
             with file.open("rb") as source:
                 size = os.fstat(source.fileno()).st_size
-                self.written(file, chunks(source.fileno(), 0, size))
+                self.written(file, chunks(source, size))
         except FileNotFoundError:
             return False
         return True
@@ -205,7 +226,8 @@ class Copy:
     def queue_file(self, file: Path) -> bool:
         """A file of a consume queue up to its first empty unit; whether it is there."""
         try:
-            data = file.read_bytes()
+            with file.open("rb") as source:
+                data = b"".join(chunks(source, os.fstat(source.fileno()).st_size))
         except FileNotFoundError:
             return False
         used = units_end(data)
@@ -238,7 +260,7 @@ class Copy:
             try:
                 with file.open("rb") as source:
                     size = os.fstat(source.fileno()).st_size
-                    pieces = chunks(source.fileno(), 0, min(size, end - start))
+                    pieces = chunks(source, min(size, end - start), self.unread)
                     self.written(file, pieces, size=size, to=place / file.name)
             except FileNotFoundError:
                 break
@@ -287,10 +309,29 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def chunks(descriptor: int, position: int, end: int) -> Iterator[bytes]:
-    """The bytes of a file up to `end`."""
+def chunks(source: BinaryIO, end: int, unread: list[Unread] | None = None) -> Iterator[bytes]:
+    """The bytes of a file up to `end`; zeros for blocks that the disk cannot read, which are added
+    to `unread`. Raises: OSError, without that also for those.
+    """
+    position, size = 0, CHUNK_BYTES
     while position < end:
-        piece = os.pread(descriptor, min(CHUNK_BYTES, end - position), position)
+        size = min(size, end - position)
+        try:
+            piece = os.pread(source.fileno(), size, position)
+        except OSError as error:
+            if error.errno == errno.EIO and size > BLOCK_BYTES:
+                # The bad block may be one of those behind.
+                size = BLOCK_BYTES - position % BLOCK_BYTES
+                continue
+            if error.errno != errno.EIO or unread is None:
+                text = f"byte {position}: {error.strerror}"
+                raise OSError(error.errno, text, source.name) from error
+            piece = bytes(size)
+            begin = position
+            if unread and (unread[-1].path, unread[-1].end) == (source.name, position):
+                begin = unread.pop().begin
+            unread.append(Unread(source.name, begin, position + size))
+        size = CHUNK_BYTES
         if not piece:
             return
         position += len(piece)

@@ -17,7 +17,7 @@ from aerobee.blocking import (
     TransactionProducer,
     TransactionState,
 )
-from aerobee.cli.backup import UNIT_BYTES, Copy, units_end
+from aerobee.cli.backup import UNIT_BYTES, Copy, Place, units_end
 from aerobee.cli.border import DONE, FAILED, WRONG_USAGE, exit_code_of
 from aerobee.cli.main import run as run_line
 from aerobee.client import factory
@@ -26,6 +26,7 @@ from aerobee.client.steps.effects import Clock
 from aerobee.store.format.names import SAVED_TOPICS
 from aerobee.testing import TestBroker, broker
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.mounts import unreadable
 
 pytestmark = pytest.mark.service
 
@@ -266,3 +267,37 @@ def test_a_queue_ends_at_its_first_empty_unit() -> None:
     assert units_end(unit * 3 + empty + unit) == 3 * UNIT_BYTES
     assert units_end(unit * 2) == 2 * UNIT_BYTES
     assert units_end(empty) == 0
+
+
+def test_a_backup_goes_on_behind_what_the_disk_cannot_read_of_the_log(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "commitlog").mkdir(parents=True)
+    size, begin = 16 << 10, 8 << 10
+    segments = [source / "commitlog" / f"{number * size:020}" for number in range(2)]
+    for segment in segments:
+        segment.write_bytes(b"x" * size)
+    copy = Copy(Place(source, source / "commitlog"), target, lambda _: None)
+    with unreadable(segments[0], tmp_path / "bad", begin=begin):
+        summary = copy.run(lambda: 2 * size)
+    ((path, first_unread, end),) = copy.unread
+    # The disk of the test may lose the page in front, too.
+    assert (path, end) == (str(segments[0]), size)
+    assert 0 < first_unread <= begin
+    assert summary[:2] == (0, 2 * size)
+    assert summary.unread_bytes == size - first_unread
+    first, second = [(target / "commitlog" / segment.name).read_bytes() for segment in segments]
+    assert first == b"x" * first_unread + bytes(size - first_unread)
+    assert second == b"x" * size
+
+
+def test_a_backup_names_the_byte_of_another_file_that_the_disk_cannot_read(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "commitlog").mkdir(parents=True)
+    table = source / "checkpoint"
+    table.write_bytes(b"x" * (16 << 10))
+    copy = Copy(Place(source, source / "commitlog"), tmp_path / "target", lambda _: None)
+    with (
+        unreadable(table, tmp_path / "bad", begin=8 << 10),
+        pytest.raises(OSError, match=rf"byte \d+: Input/output error: '{table}'"),
+    ):
+        copy.run(lambda: 0)
