@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerobee.store.errors import StoreLocked, StoreUnusable
-from aerobee.store.files.disk import LINK, Disk
+from aerobee.store.errors import StoreLocked, StoreUnusable, Unreadable
+from aerobee.store.files.disk import LINK, Disk, Handle
 from aerobee.store.files.lock_file import LockFile
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.flush.checkpoint_file import CheckpointFile
@@ -35,21 +35,77 @@ from aerobee.store.recovery.start_check import refuse_foreign
 from aerobee.store.tools.locations import locations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from mmap import mmap
 
-    from aerobee.store.files.disk import Handle
     from aerobee.store.format.queue_reader import Queue
     from aerobee.store.tools.findings import Findings
 
 SEGMENT_BYTES = 1 << 30
+BLOCK_BYTES = 4 << 10
+"""Disks fail by blocks of this size, or by smaller ones."""
+PIECE_BYTES = 1 << 20
+
+
+class PatientHandle(Handle):
+    """An open file whose unreadable blocks are zeros: what is beside them is read."""
+
+    __slots__ = ("_tell",)
+
+    def __init__(self, handle: Handle, disk: Disk, tell: Callable[[Path, int, int], None]) -> None:
+        super().__init__(disk, handle.fd, handle.path)
+        self._tell = tell
+
+    def pread(self, size: int, position: int) -> bytes:
+        """As `Handle`. Raises: OSError, other than Unreadable."""
+        pieces, at, end, step = [], position, position + size, size
+        while at < end:
+            step = min(step, end - at)
+            try:
+                piece = super().pread(step, at)
+            except Unreadable:
+                if step > BLOCK_BYTES:
+                    step = BLOCK_BYTES - at % BLOCK_BYTES
+                    continue
+                self._tell(self.path, at, at + step)
+                piece = bytes(step)
+            if not piece:
+                break
+            pieces.append(piece)
+            at, step = at + len(piece), size
+        return b"".join(pieces)
 
 
 class ReadOnlyDisk(Disk):
-    """A disk that opens files for reading only."""
+    """A disk that opens files for reading only. An unreadable block is told once."""
+
+    def __init__(self, findings: Findings) -> None:
+        super().__init__()
+        self._findings = findings
+        self._told: dict[Path, set[int]] = {}
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> Handle:
         assert not create, path
-        return super().open(path, writable=False)
+        return PatientHandle(super().open(path, writable=False), self, self._unreadable)
+
+    def map(self, handle: Handle, size: int, *, writable: bool) -> mmap:
+        """A copy where the disk cannot read all of it: the mapping would end the process."""
+        for position in range(0, size, PIECE_BYTES):
+            handle.pread(min(PIECE_BYTES, size - position), position)
+        if handle.path not in self._told:
+            return super().map(handle, size, writable=False)
+        copy = self.memory(size)
+        for position in range(0, size, PIECE_BYTES):
+            data = handle.pread(min(PIECE_BYTES, size - position), position)
+            copy[position : position + len(data)] = data
+        return copy
+
+    def _unreadable(self, path: Path, begin: int, end: int) -> None:
+        blocks = self._told.setdefault(path, set())
+        if begin // BLOCK_BYTES not in blocks:
+            blocks.add(begin // BLOCK_BYTES)
+            text = f"bytes {begin} to {end} of the file cannot be read by the disk"
+            self._findings.damaged("unreadable", path, text)
 
 
 class Directory:
@@ -184,7 +240,7 @@ def opened(root: Path, findings: Findings, log: Path | None = None) -> Iterator[
     `log` is the directory of the log where it is not in the data directory. Raises: StoreForeign,
     StoreUnusable, OSError.
     """
-    disk = ReadOnlyDisk()
+    disk = ReadOnlyDisk(findings)
     if not disk.is_directory(root):
         raise StoreUnusable(f"{root} is no directory")
     stores = locations(root, log, disk)

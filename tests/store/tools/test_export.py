@@ -14,6 +14,8 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.tools import export as export_module
 from aerobee.store.tools.dump import DumpFilter
 from aerobee.store.tools.export import Export, export
+from aerobee.store.tools.verify import verify
+from tests.kit.mounts import unreadable
 from tests.kit.store_model import LOG_BYTES, draft, log_records, open_store
 from tests.store.tools.stores import MESSAGES, flip, stopped
 
@@ -58,6 +60,23 @@ def test_what_cannot_be_read_is_left_out_and_counted_with_its_place(
     assert found.unreadable_bytes == records[21][0] - records[20][0]
     assert {one.physical_offset for one in found.damage} == {records[10][0], records[20][0]}
     assert ids(tmp_path / "out") == [one for n, one in enumerate(NUMBERS) if n not in (10, 20)]
+
+
+def test_messages_beside_what_the_disk_cannot_read_come_out(root: Path, tmp_path: Path) -> None:
+    """Of the first segment, from a block on; the segments behind it are whole."""
+    segments = sorted((root / "commitlog").iterdir())
+    records = log_records(root)
+    with unreadable(segments[0], tmp_path / "bad", begin=4 << 10):
+        found = exported(root, tmp_path / "out")
+        checked = verify(root)
+    for damage in (found.damage, checked.damage):
+        places = {one.place for one in damage if one.kind == "unreadable"}
+        assert places == {str(segments[0])}
+    assert found.unreadable_bytes > 0
+    behind = [n for n, (at, _) in enumerate(records) if at >= LOG_BYTES]
+    assert behind
+    assert {NUMBERS[n] for n in behind} <= set(ids(tmp_path / "out"))
+    assert found.messages == checked.messages < MESSAGES
 
 
 def test_only_what_lies_behind_a_place_comes_out_where_that_is_asked_for(
