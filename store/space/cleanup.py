@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 import trio
 
-from aerobee.store.errors import SyncFailed
+from aerobee.store.errors import SyncFailed, Unreadable
 from aerobee.store.log.segment_head import first_store_time
 from aerobee.store.space.retention import AgeMeter, Level, LogFile, Reason, is_due, plan
 
@@ -232,17 +232,23 @@ class Cleanup:
             for file, following in zip(files, [*files[1:], None], strict=True):
                 # A record of the next segment comes when this one is full: never before its last
                 # record.
-                newest_ms = (
-                    -1
-                    if following is None
-                    else first_store_time(self._disk, following.path, following.start)
-                )
+                newest_ms = -1 if following is None else self._first_time(following)
                 mtime_ms = self._disk.mtime_ms(file.path)
                 archived = file.start in self._archived
                 known.append(LogFile(file.start, file.size, mtime_ms, newest_ms, archived))
         except OSError as error:
             log.warning("cleanup.segment_unreadable", error=str(error))
         return known
+
+    def _first_time(self, file: MappedFile) -> int:
+        """As `first_store_time`; −1 also where the disk cannot read it: the time of the file in
+        front decides. Raises: OSError.
+        """
+        try:
+            return first_store_time(self._disk, file.path, file.start)
+        except Unreadable as error:
+            log.warning("cleanup.segment_unreadable", error=f"byte 0: {error}")
+            return -1
 
     async def _delete(self, deletion: Deletion) -> None:
         """Remove it from the log, then from the disk; its readers keep it."""

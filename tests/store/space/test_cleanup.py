@@ -97,6 +97,19 @@ async def test_a_broker_that_has_no_message_yet_cleans_up_nothing(
 
 
 @pytest.mark.trio
+async def test_a_segment_whose_first_record_the_disk_cannot_read_keeps_no_other(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """The log would grow until the disk is full."""
+    disk = SmallDisk(tmp_path)
+    async with filled(tmp_path, disk, 4, delete_when=ALL_DAY):
+        path = f"commitlog/{LOG_BYTES:020}"
+        disk.faults.append(Fault(name="pread", path=path, times=1_000_000))
+        await pass_h(mock_clock, 73)
+        assert segments(tmp_path) == [3]
+
+
+@pytest.mark.trio
 async def test_at_other_hours_nothing_goes_unless_someone_asks(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
