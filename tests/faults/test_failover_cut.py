@@ -57,7 +57,7 @@ def readiness(member: BrokerProcess) -> str:
         ) as page:
             return str(page.read())
     except urllib.error.HTTPError as error:
-        with suppress(HTTPException):  # It stops, to begin anew.
+        with error, suppress(HTTPException):  # It stops, to begin anew.
             return str(error.read())
     except (HTTPException, OSError):
         pass

@@ -56,7 +56,8 @@ class Supervised(BrokerProcess):
             with urllib.request.urlopen(url, timeout=10) as page:
                 return {"code": page.status, **json.load(page)}
         except urllib.error.HTTPError as error:
-            return {"code": error.code, **json.load(error)}
+            with error:
+                return {"code": error.code, **json.load(error)}
 
     def await_ready(self) -> None:
         """Wait until every broker is ready."""

@@ -130,7 +130,7 @@ def test_a_certificate_that_clients_will_refuse_is_told(made: Path, tmp_path: Pa
     openssl("req", "-new", "-key", made / "server-key.pem", "-subj", "/CN=old",
             "-out", tmp_path / "old.csr")  # fmt: skip
     openssl("x509", "-req", "-in", tmp_path / "old.csr", "-signkey", made / "server-key.pem",
-            "-days", "-1", "-out", made / "old.pem")  # fmt: skip
+            "-days", "0", "-out", made / "old.pem")  # fmt: skip
     old = load(config(made, tls_server_cert_path="old.pem"))
     assert old.expires_s is None
     assert "old.pem: it has expired; clients will refuse it" in old.warnings[0]
