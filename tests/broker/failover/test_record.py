@@ -122,5 +122,5 @@ def test_a_record_is_bounded() -> None:
 
 def test_a_record_that_is_nested_without_end_is_refused() -> None:
     # Python 3.14 has room for it, and misses the ends.
-    with pytest.raises(RecordIllegal, match="recursion|truncated"):
+    with pytest.raises(RecordIllegal, match=r"recursion|truncated"):
         decode_record(b'{"x":' + b"[" * 12_000)
