@@ -81,6 +81,17 @@ class ReadAccess:
         if group.attributes:
             self._rates.admit(name, group.attributes)
 
+    def still(self, group_name: str, topic_name: str, queue_id: int) -> bool:
+        """Whether a pull that was held may go on waiting, after a change of its topic or group."""
+        topic, group = self._topics.get(topic_name), self._groups.configs.get(group_name)
+        return (
+            topic is not None
+            and group is not None
+            and group.consume_enable
+            and bool(topic.perm & READ_BIT)
+            and queue_id < topic.read_queue_nums
+        )
+
     def group_is_there(self, name: str) -> None:
         """The group of a held request was not deleted meanwhile: what waits makes none anew."""
         if name not in self._groups.configs:

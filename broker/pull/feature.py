@@ -42,6 +42,7 @@ class PullFeature(Feature):
             core.hold_limits(broker.max_held_pulls),
             core.rounds.flush,
             self._listening,
+            self.access.still,
         )
         topics.listeners.append(self.hold.changed)
         consumers.groups.listeners.append(self.hold.changed)

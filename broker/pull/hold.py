@@ -68,11 +68,15 @@ class Hold:
         limits: HoldLimits,
         flush: Callable[[], None] = lambda: None,
         listening: Callable[[bool], None] = lambda on: None,
+        still: Callable[[str, str, int], bool] = lambda group, topic, queue_id: True,
     ) -> None:
-        """`listening` is called when the first pull parks and when the last one has gone."""
+        """`listening` is called when the first pull parks and when the last one has gone. `still`:
+        whether the pull of a group at a queue may go on waiting.
+        """
         self._max_offset = max_offset
         self._flush = flush
         self._listening = listening
+        self._still = still
         self.quota: HoldQuota[HeldPull] = HoldQuota(limits)
         self._lines: dict[tuple[str, int], WaitingLines[HeldPull]] = {}
         self.deadlines: Deadlines[HeldPull] = Deadlines()
@@ -179,12 +183,14 @@ class Hold:
                 yield
 
     def changed(self, names: Iterable[str]) -> None:
-        """Topics or groups have changed, or are gone: their pulls soon run again, which checks."""
+        """Topics or groups are new, changed or gone: soon their pulls are looked at."""
         if self.parked:
             self._changed.update(names)
 
     def recheck(self) -> Iterator[None]:
-        """Wake the pulls of changed topics and groups. Others may run between two queues."""
+        """Wake the pulls that may wait no more: of changed topics and groups. Others may run
+        between two queues.
+        """
         changed, self._changed = self._changed, set()
         groups = changed & self.quota.by_group.keys()
         for queue, lines in list(self._lines.items()):
@@ -192,7 +198,8 @@ class Hold:
                 continue
             for line in lines:
                 for held in list(line.held):
-                    if queue[0] in changed or held.group in groups:
+                    of_changed = queue[0] in changed or held.group in groups
+                    if of_changed and not self._still(held.group, *queue):
                         self._wake_one(held)
             yield
 

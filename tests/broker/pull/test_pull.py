@@ -548,13 +548,17 @@ async def test_a_held_pull_hears_at_once_of_its_topic_and_group(
         assert ("g" in desk.groups.configs) == (code != Code.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 
-async def test_a_held_pull_waits_on_while_other_topics_and_groups_change(
+async def test_a_held_pull_waits_on_while_topics_and_groups_change(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
+        desk.begin(pull_header(sys_flag=HOLD, consumer_group="first"))
+        desk.peer = Caller()
+        # Its group is new.
         desk.begin(pull_header(sys_flag=HOLD, suspend_timeout_millis=3_000))
         began = trio.current_time()
+        desk.groups.update(msgspec.structs.replace(desk.groups.configs["g"], retry_max_times=3), 0)
         desk.topic("other")
         desk.topics.changed(desk.topics.configs["other"], 0)
         desk.groups.find("other", 0)
