@@ -76,6 +76,7 @@ class Reign:
         self._served = False
         """Clients were served as by the master."""
         self._given_back = trio.Event()
+        self._giving_back = False
         self._told = trio.Event()
         """The decider tells of another master: a renewal shows whether that is so."""
 
@@ -234,6 +235,11 @@ class Reign:
         leadership = self.leadership
         if leadership is None or not self.lease.may_answer(self._core.clock.monotonic()):
             return
+        if self._giving_back:
+            # The first one names who is to be next.
+            await self._given_back.wait()
+            return
+        self._giving_back = True
         core, store = self._core, self._store
         try:
             if core.role.works.is_on:

@@ -670,7 +670,9 @@ async def test_a_stop_during_a_switch_is_as_clean_as_any(tmp_path: Path) -> None
         await one.until_leads()
         async with trio.open_nursery() as both:
             both.start_soon(one.member.give_back, 2)
-            both.start_soon(one.member.leave)
+            for _ in range(2):  # it has begun then
+                await trio.lowlevel.checkpoint()
+            await one.member.leave()
         assert one.decider.record is not None
         assert one.decider.record.heir == 2
 
