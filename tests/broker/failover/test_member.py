@@ -677,6 +677,25 @@ async def test_a_stop_during_a_switch_is_as_clean_as_any(tmp_path: Path) -> None
         assert one.decider.record.heir == 2
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_broker_that_stops_follows_no_new_master(tmp_path: Path, leaves: bool) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        await (one.member.leave() if leaves else one.member.give_back(2))
+        one.decider.record = Record(
+            epoch=9,
+            master=2,
+            sync_set=(2,),
+            set_epoch=9,
+            lease="of another",
+            address="10.0.0.2:10911",
+            ha_address="10.0.0.2:10912",
+        )
+        one.decider.tell()
+        await until_true(lambda: one.member.known_epoch == 9)
+        assert (one.member.master() is None) == leaves
+
+
 async def test_who_is_cancelled_while_it_hands_over_leads_no_more(tmp_path: Path) -> None:
     async with alone(tmp_path) as one:
         await one.until_leads()
