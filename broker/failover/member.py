@@ -139,8 +139,8 @@ class Member:
     def master(self) -> MasterAddress | None:
         """Where the master is that this member follows; None: nobody is, or it is itself.
 
-        Who stops follows nobody anew: a master of Java would wait for it, for good where it is gone
-        before the controllers have it in the sync set.
+        A broker that stops follows nobody anew: a master of Java would wait for it, for good where
+        it is gone before the controllers have it in the sync set.
         """
         record = self.record
         if record is None or self._leaving or record.master == self.id or not record.ha_address:
