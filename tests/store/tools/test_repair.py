@@ -10,6 +10,7 @@ from aerobee.store.errors import StoreForeign, StoreLocked, StoreRefused
 from aerobee.store.files.disk import Disk
 from aerobee.store.tools.repair import plan, repair
 from aerobee.store.tools.verify import verify
+from tests.kit.logged import Logged, events
 from tests.kit.store_model import LOG_BYTES, log_records, open_store
 from tests.store.tools.states import KILLED, STOPPED, check, served
 from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
@@ -152,17 +153,17 @@ def test_nothing_of_a_killed_store_goes_without_a_word(
 
 
 def test_a_start_says_that_the_oldest_segments_are_gone(
-    sources: Sources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sources: Sources, tmp_path: Path, logged: Logged
 ) -> None:
     root = tmp_path / "d"
     shutil.copytree(sources.stopped, root)
     served(root)
-    assert "store.oldest_missing" not in capsys.readouterr().out
+    assert "store.oldest_missing" not in events(logged)
     STOPPED["no first segment"](root)
     served(root)
-    assert "store.oldest_missing" in capsys.readouterr().out
+    assert events(logged).count("store.oldest_missing") == 1
     served(root)
-    assert "store.oldest_missing" not in capsys.readouterr().out, "it is said once"
+    assert events(logged).count("store.oldest_missing") == 1, "it is said once"
 
 
 @pytest.mark.parametrize("state", [name for name in STOPPED if name.startswith("no segment")])
