@@ -71,7 +71,14 @@ class Release(NamedTuple):
 
     def fetch(self, *command: str | Path) -> None:
         """Run a program in the tree that brings what others have made. Raises: LeftOut."""
-        done = subprocess.run(
+        done = self.ended(*command)
+        if done.returncode:
+            said = done.stderr.strip().rpartition("\n")[2]
+            raise LeftOut(f"{command[-1]} does not come: {said}")
+
+    def ended(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
+        """The end of a program in the tree, with its complaints."""
+        return subprocess.run(
             command,
             cwd=self.tree,
             env=self.environment(),
@@ -80,9 +87,6 @@ class Release(NamedTuple):
             text=True,
             check=False,
         )
-        if done.returncode:
-            said = done.stderr.strip().rpartition("\n")[2]
-            raise LeftOut(f"{command[-1]} does not come: {said}")
 
     def environment(self) -> dict[str, str]:
         """That of a program which builds."""
@@ -136,16 +140,7 @@ def _compiled_for(name: str, release: Release) -> None:
         release.run(found, "-m", "venv", place)
         python = str(place / "bin" / "python")
         release.fetch(python, "-m", "pip", "install", "--quiet", ".[compiled,grpc]")
-    command = (python, "-m", "deploy.compiled.build", "--wheel", release.out)
-    done = subprocess.run(
-        command,
-        cwd=release.tree,
-        env=release.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    done = release.ended(python, "-m", "deploy.compiled.build", "--wheel", release.out)
     if done.stderr.startswith(NO_COMPILED):
         raise LeftOut(done.stderr.removeprefix(NO_COMPILED).partition("\n")[0])
     sys.stderr.write(done.stderr)
