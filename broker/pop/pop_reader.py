@@ -8,10 +8,10 @@ semantics §11.1 (PopMessageProcessor.popMsgFromTopic).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
+from aerobee.broker.core.unreadable import tell_first_wanted
 from aerobee.broker.errors import MessageUnreadable
 from aerobee.broker.filters.sql_filter import SqlFilter
 from aerobee.broker.pop.pop_records import is_of_a_group, retry_topic_v1, retry_topic_v2
@@ -19,7 +19,6 @@ from aerobee.broker.topics.attributes import factor_of
 from aerobee.remoting.wire.bodies.topic import MESSAGE_TYPE
 from aerobee.store.errors import Unreadable
 from aerobee.store.format.record import queue_offsets
-from aerobee.store.format.tags import TagFilter
 from aerobee.store.results import GetStatus, Location
 from aerobee.store.selection import SCAN_S, SelectiveReader
 
@@ -293,16 +292,12 @@ class PopReader:
         self, scope: PopScope, topic: str, queue_id: int, at: int, error: Unreadable
     ) -> Move:
         """The message that stops a pop. Raises: MessageUnreadable for an orderly pop, OSError."""
-        matches = scope.matches
-        if isinstance(matches, TagFilter):
-            first = partial(self._store.first_wanted, topic, queue_id, at, matches)
-            at = await self._store.complete(first)
-        where = Location(topic, queue_id, at, -1)
-        self._store.aside.unreadable(SERVICE, where, error)
+        begin = Location(topic, queue_id, at, -1)
+        where = await tell_first_wanted(self._store, SERVICE, begin, scope.matches, error)
         if scope.order:
             broker = self._config.broker.broker_name
             raise MessageUnreadable(scope.group, broker, where, error) from error
-        return Move(topic, queue_id, at)
+        return Move(topic, queue_id, where.queue_offset)
 
     def has_messages(self, scope: PopScope) -> PopResult:
         """Whether a pop could get a message: then `rest` is not 0. Raises: NotInMemory, OSError."""

@@ -15,6 +15,7 @@ import trio
 
 from aerobee.broker.answers import FOUND, PULL_CODES
 from aerobee.broker.consumers.clients import BROADCASTING
+from aerobee.broker.core.unreadable import tell_first_wanted
 from aerobee.broker.errors import CONTENT_ERRORS, MessageUnreadable, PropertyFilterOff, Refusal
 from aerobee.broker.filters.sql_filter import SQL92, SqlFilter
 from aerobee.broker.filters.subscription import filter_of
@@ -27,7 +28,6 @@ from aerobee.remoting.wire.headers.pull import PullAnswer
 from aerobee.store.clock import monotonic_ms
 from aerobee.store.errors import NotInMemory, Unreadable
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
-from aerobee.store.format.tags import TagFilter
 from aerobee.store.results import GetResult, GetStatus, Location
 from aerobee.store.selection import SelectiveReader
 
@@ -216,11 +216,8 @@ class Pull:
         self, header: PullMessage | LitePullMessage, matches: Filter | None, error: Unreadable
     ) -> MessageUnreadable:
         """The refusal of a pull whose first message the disk cannot read."""
-        queue, at = (header.topic, header.queue_id), header.queue_offset
-        if isinstance(matches, TagFilter):
-            at = await self._store.complete(partial(self._store.first_wanted, *queue, at, matches))
-        where = Location(*queue, at, -1)
-        self._store.aside.unreadable(SERVICE, where, error)
+        begin = Location(header.topic, header.queue_id, header.queue_offset, -1)
+        where = await tell_first_wanted(self._store, SERVICE, begin, matches, error)
         broker = self.config.broker.broker_name
         return MessageUnreadable(header.consumer_group, broker, where, error)
 

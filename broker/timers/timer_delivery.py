@@ -19,9 +19,10 @@ import trio
 from aerobee.broker.core.drafts import Target, draft_again
 from aerobee.broker.core.names import is_deliverable
 from aerobee.broker.core.puts import Copy
+from aerobee.broker.core.unreadable import read_or_tell
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_properties import TimerProperties, come_back, delete_keys
-from aerobee.store.errors import RecordDamaged, Unreadable
+from aerobee.store.errors import RecordDamaged
 from aerobee.store.format.copies import stored
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, value_of
 from aerobee.store.format.record import read
@@ -371,12 +372,11 @@ class TimerDelivery:
         """The records of the first of them; none where the disk cannot read the very first, which
         holds up no other. Raises: OSError.
         """
-        try:
-            return await self._store.complete_some(lambda most: self._read(part[:most]), len(part))
-        except Unreadable as error:
-            where = Location(WHEEL_TOPIC, 0, -1, part[0].physical_offset)
-            self._store.aside.unreadable(SERVICE, where, error)
-            return []
+        first = Location(WHEEL_TOPIC, 0, -1, part[0].physical_offset)
+        read = await read_or_tell(
+            self._store, SERVICE, lambda most: self._read(part[:most]), len(part), first
+        )
+        return read or []
 
     def _read(self, part: Sequence[DueTimer]) -> list[memoryview | None]:
         """The records, None for deleted ones. Raises: NotInMemory with all pieces, OSError."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import structlog
 import trio
 
+from aerobee.broker.core.unreadable import read_or_tell
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_delivery import POSTPONED_MS, SERVICE
 from aerobee.broker.timers.timer_properties import ROLLED, TimerProperties, delete_keys
-from aerobee.store.errors import Unreadable
 from aerobee.store.format.properties import value_of
 from aerobee.store.format.record import records
 from aerobee.store.format.system_names import WHEEL_TOPIC
@@ -124,12 +124,8 @@ class TimerEnqueue:
 
     async def _got(self, begin: int, most: int) -> GetResult | None:
         """Messages from there on; None where the disk cannot read the first. Raises: OSError."""
-        try:
-            return await self._store.complete_some(partial(self._get, begin), most)
-        except Unreadable as error:
-            where = Location(WHEEL_TOPIC, 0, begin, -1)
-            self._store.aside.unreadable(SERVICE, where, error)
-            return None
+        first = Location(WHEEL_TOPIC, 0, begin, -1)
+        return await read_or_tell(self._store, SERVICE, partial(self._get, begin), most, first)
 
     async def _postpone(self, begin: int) -> bool:
         """Have a message that the disk cannot read now put into the wheel topic again, later: its

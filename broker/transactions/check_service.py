@@ -18,6 +18,7 @@ import structlog
 import trio
 
 from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.core.unreadable import read_or_tell
 from aerobee.broker.errors import CONTENT_ERRORS, Refusal
 from aerobee.broker.transactions.half_messages import (
     Half,
@@ -31,7 +32,6 @@ from aerobee.broker.transactions.half_messages import (
 )
 from aerobee.remoting.wire.frame import MAX_FRAME_BYTES
 from aerobee.remoting.wire.headers.transaction import CheckTransactionState
-from aerobee.store.errors import Unreadable
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.record import encode
 from aerobee.store.format.system_names import (
@@ -459,9 +459,5 @@ class HalfMessages:
     async def _read(self, topic: str, queue_offset: int) -> GetResult | None:
         """Records from there on; None where the disk cannot read the first. Raises: OSError."""
         get = partial(self._store.get, topic, 0, queue_offset, max_bytes=READ_BYTES)
-        try:
-            return await self._store.complete_some(get, READ_MAX)
-        except Unreadable as error:
-            where = Location(topic, 0, queue_offset, -1)
-            self._store.aside.unreadable(SERVICE, where, error)
-            return None
+        first = Location(topic, 0, queue_offset, -1)
+        return await read_or_tell(self._store, SERVICE, get, READ_MAX, first)
