@@ -16,7 +16,6 @@ read are zeros in the copy, and told; any other file that it cannot read ends th
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from contextlib import suppress
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 CHUNK_BYTES = 4 << 20
-BLOCK_BYTES = 4 << 10
 UNIT_BYTES = 20
 TABLES_FIRST = ("checkpoint", "abort", "savedtopics")
 TABLES_WITHIN_S = 1.0
@@ -313,28 +311,25 @@ def chunks(source: BinaryIO, end: int, unread: list[Unread] | None = None) -> It
     """The bytes of a file up to `end`; zeros for blocks that the disk cannot read, which are added
     to `unread`. Raises: OSError, without that also for those.
     """
-    position, size = 0, CHUNK_BYTES
-    while position < end:
-        size = min(size, end - position)
+    from aerobee.store.files.read_around import read_around
+
+    def pread(size: int, at: int) -> bytes:
         try:
-            piece = os.pread(source.fileno(), size, position)
+            return os.pread(source.fileno(), size, at)
         except OSError as error:
-            if error.errno == errno.EIO and size > BLOCK_BYTES:
-                # The bad block may be one of those behind.
-                size = BLOCK_BYTES - position % BLOCK_BYTES
-                continue
-            if error.errno != errno.EIO or unread is None:
-                text = f"byte {position}: {error.strerror}"
-                raise OSError(error.errno, text, source.name) from error
-            piece = bytes(size)
+            raise OSError(error.errno, f"byte {at}: {error.strerror}", source.name) from error
+
+    position = 0
+    for piece, failed in read_around(pread, 0, end, CHUNK_BYTES):
+        stop = position + len(piece)
+        if failed is not None:
+            if unread is None:
+                raise failed
             begin = position
             if unread and (unread[-1].path, unread[-1].end) == (source.name, position):
                 begin = unread.pop().begin
-            unread.append(Unread(source.name, begin, position + size))
-        size = CHUNK_BYTES
-        if not piece:
-            return
-        position += len(piece)
+            unread.append(Unread(source.name, begin, stop))
+        position = stop
         yield piece
 
 

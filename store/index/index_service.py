@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from aerobee.store.errors import CONTENT_ERRORS, SyncFailed, Unreadable
+from aerobee.store.files.read_around import read_around
 from aerobee.store.format.faults import BLANK, END, MORE
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -58,8 +59,6 @@ HURRY: Final = PENDING_MAX // 4
 dropped from the queue has to be parsed from the log, which takes more than twice as long."""
 CHUNK_BYTES: Final = 64 << 10
 """The size of one read from the log."""
-SECTOR_BYTES: Final = 4_096
-"""The bytes that a disk cannot read come in pieces of this size."""
 TICK_S: Final = 0.1
 WRITE_S: Final = 5.0
 """The longest time that entries are only in memory. After a crash they are parsed from the log."""
@@ -408,15 +407,9 @@ class IndexService:
             return handle.pread(size, position)
 
     def _pread_around(self, path: Path, position: int, size: int) -> bytes:
-        pieces = []
         with self._disk.open(path, writable=False) as handle:
-            for at in range(position, position + size, SECTOR_BYTES):
-                length = min(SECTOR_BYTES, position + size - at)
-                try:
-                    pieces.append(handle.pread(length, at))
-                except Unreadable:
-                    pieces.append(bytes(length))
-        return b"".join(pieces)
+            around = read_around(handle.pread, position, position + size, size)
+            return b"".join(piece for piece, _ in around)
 
     def _take_parsed(self, file: MappedFile, data: bytes, until: int) -> None:
         """Records of a chunk that begins at `_keys_end`; one cut off is left for the next."""

@@ -13,10 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerobee.store.errors import StoreLocked, StoreUnusable, Unreadable
+from aerobee.store.errors import StoreLocked, StoreUnusable
 from aerobee.store.files.disk import LINK, Disk, Handle
 from aerobee.store.files.lock_file import LockFile
 from aerobee.store.files.mapped_file import MappedFile
+from aerobee.store.files.read_around import BLOCK_BYTES, read_around
 from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.flush.recovery_point import RecoveryPointFile
 from aerobee.store.format.faults import CQ_MISSING, HOLE
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from aerobee.store.tools.findings import Findings
 
 SEGMENT_BYTES = 1 << 30
-BLOCK_BYTES = 4 << 10
-"""Disks fail by blocks of this size, or by smaller ones."""
 PIECE_BYTES = 1 << 20
 
 
@@ -58,21 +57,12 @@ class PatientHandle(Handle):
 
     def pread(self, size: int, position: int) -> bytes:
         """As `Handle`. Raises: OSError, other than Unreadable."""
-        pieces, at, end, step = [], position, position + size, size
-        while at < end:
-            step = min(step, end - at)
-            try:
-                piece = super().pread(step, at)
-            except Unreadable:
-                if step > BLOCK_BYTES:
-                    step = BLOCK_BYTES - at % BLOCK_BYTES
-                    continue
-                self._tell(self.path, at, at + step)
-                piece = bytes(step)
-            if not piece:
-                break
+        pieces, at = [], position
+        for piece, failed in read_around(super().pread, position, position + size, size):
+            if failed is not None:
+                self._tell(self.path, at, at + len(piece))
             pieces.append(piece)
-            at, step = at + len(piece), size
+            at += len(piece)
         return b"".join(pieces)
 
 
