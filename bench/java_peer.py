@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-VERSION = "5.4.0"
+VERSION = "5.5.0"
 DEFAULTS = DEFAULT_SIZES | {
     "waitTimeMillsInSendQueue": None,
     "timerWheelEnable": None,

@@ -5,6 +5,7 @@
 In the order of that page: throughput, latency, memory, start, worst case. A row is one figure of
 one kind of work; the first column of figures is Java's, or that of the empty broker in rows that
 compare two brokers of ours. With a second interpreter or build in the file each has a column.
+Servers of another kind have a table of their own, beside both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.arguments import program, results
 from bench.beside_java.__main__ import rows_of
-from bench.beside_java.figures import OURS, UNITS, Row, Target, current, number
+from bench.beside_java.figures import OURS, STRANGERS, THEIRS, UNITS, Row, Target, current, number
 from bench.beside_java.sides import Plan
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def tables(document: Mapping[str, Any]) -> Iterator[str]:
     measured = {current(one["name"]): one for one in document["rows"]}
     sides = [OURS, *document["facts"].get("others", ())]
     parts: dict[str, list[str]] = {name: [] for name in ORDER}
+    scale: list[str] = []
     for row in known():
         found = measured.get(row.name)
         if found is None:
@@ -68,9 +70,22 @@ def tables(document: Mapping[str, Any]) -> Iterator[str]:
         for target in row.targets:
             part = WORST if target.side != OURS else PARTS.get(target.figure, WORST)
             parts[part].append(line(row, target, sides))
+        if any(side in row.turns for side in STRANGERS):
+            scale += [scale_line(row, target.figure, sides) for target in row.targets]
     for name, rows in parts.items():
         if rows:
             yield from ("", f"### {name}", "", *head(name, sides), *rows)
+    if scale:
+        cells = ["work", "Java", *(title(side, sides) for side in sides), "Redis", "NATS"]
+        yield from ("", "### Scale", "", f"| {' | '.join(cells)} |", "|" + "---|" * len(cells))
+        yield from scale
+
+
+def scale_line(row: Row, figure: str, sides: Sequence[str]) -> str:
+    """One figure of brokers of RocketMQ and of servers of another kind."""
+    medians = [row.median(side, figure) for side in (THEIRS, *sides, *STRANGERS)]
+    cells = [f"{row.name}: {UNITS[figure]}", *map(number, medians)]
+    return f"| {' | '.join(cells)} |"
 
 
 def head(part: str, sides: Sequence[str]) -> tuple[str, str]:

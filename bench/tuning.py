@@ -215,8 +215,6 @@ def measure(plan: Plan, parameter: Parameter) -> Row:
                 load(sides[-1].address, sides[-1].pid, Case("fill", BATCHES), 2, warm_up_s=0)
         if parameter.cores:
             os.sched_setaffinity(sides[-1].pid, parameter.cores)
-        for side in sides:
-            side.rest()
 
         def one(side: Side) -> Turn:
             options = parameter.instead or parameter.load if side.name == WITH else parameter.load

@@ -2,14 +2,15 @@
 
     python -m bench.beside_java [--quick] [--only WORDS] [--result FILE] [--alone] [--keep]
         [--runs 5] [--seconds 2.5] [--minutes 25] [--stall-seconds 60] [--note WORDS]
-        [--python PATH]…
+        [--python PATH]… [--strangers]
 
-First the floor of the machine (`bench.floor`), then every row of the table: both brokers are up,
-one is measured while the other is stopped, in alternating turns; medians. Each row has fresh
-brokers, and Java's is warmed up before it; with `--keep` they stay for all rows of a kind, and
-Java's compiler has had minutes. It prints the table as it goes, in Markdown, and writes FILE after
-every row from the first with figures on; after `--minutes` the rest is left out and said so.
-`--quick` keeps the brokers, too, and takes shorter turns and fewer, for a look in 8 minutes.
+First the floor of the machine (`bench.floor`), then every row of the table: all brokers are up,
+and one is loaded while the others idle, in alternating turns; medians. Each row has fresh brokers,
+and each of them 10 s of the row's load before its first turn; with `--keep` they stay for all rows
+of a kind, and Java's compiler has had minutes. It prints the table as it goes, in Markdown, and
+writes FILE after every row from the first with figures on; after `--minutes` the rest is left out
+and said so. `--quick` keeps the brokers, too, and takes shorter turns and fewer, for a look in 8
+minutes. `--strangers` adds Redis Streams and NATS JetStream to the rows of plain sends.
 
 `--python` names the interpreter for Aerobee's broker (with its dependencies installed) and for the
 floor's server; given several times, each of the others is a side of its own and held to the same
@@ -38,7 +39,7 @@ import structlog
 from bench import floor
 from bench.arguments import chosen, interpreter, positive, program, whole
 from bench.beside_java import due, flow, lives, sends, sizes, strain
-from bench.beside_java.figures import OURS, Report, Row
+from bench.beside_java.figures import OURS, STRANGERS, Report, Row
 from bench.beside_java.sides import Plan
 from bench.load import build
 from bench.machine import describe, interpreter_of
@@ -83,6 +84,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=positive)
     parser.add_argument("--minutes", type=positive)
     parser.add_argument("--alone", action="store_true", help="without the Java broker")
+    parser.add_argument("--strangers", action="store_true", help="Redis and NATS too, for scale")
     parser.add_argument("--keep", action="store_true", help="no fresh brokers for each row")
     parser.add_argument("--python", type=interpreter, action="append", default=[], metavar="PATH")
     parser.add_argument("--stall-seconds", type=positive)
@@ -113,13 +115,14 @@ def plan_of(given: argparse.Namespace, directory: Path) -> Plan:
     return Plan(
         runs=given.runs or (2 if quick else 5),
         seconds=given.seconds or (1.0 if quick else 2.5),
-        warm_up_s=4.0 if quick else 8.0,
+        warm_up_s=4.0 if quick else 10.0,
         quick=quick,
         java=not given.alone and bool(shutil.which("java")),
         pythons=interpreters(given.python),
         directory=directory,
         ends_at=time.monotonic() + 60 * minutes,
         only=given.only,
+        strangers=STRANGERS if given.strangers else (),
         keep=given.keep or quick,
         stall_s=given.stall_seconds or (10.0 if quick else 60.0),
     )

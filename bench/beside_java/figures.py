@@ -21,6 +21,9 @@ Turn = dict[str, float]
 """Name of a figure → its value."""
 
 OURS, THEIRS = "aerobee", "java"
+REDIS, NATS = "redis", "nats"
+STRANGERS = (REDIS, NATS)
+"""Servers of another kind, measured for scale."""
 AT_LEAST, AT_MOST = "≥", "≤"
 
 UNITS = {
@@ -176,12 +179,13 @@ class Report:
 
     def _beside(self, row: Row) -> Iterable[Target]:
         """The row's targets once more for each side with another interpreter or build, and how many
-        of them it meets is told apart.
+        of them it meets is told apart. A stranger has figures and no limits.
         """
-        for side in self.others:
+        for side in (*self.others, *STRANGERS):
             for target in row.targets:
                 if target.side == OURS and row.median(side, target.figure) is not None:
-                    yield target._replace(side=side)
+                    limit = None if side in STRANGERS else target.limit
+                    yield target._replace(side=side, limit=limit)
 
     def save(self) -> None:
         """Write the file, whole or not at all; an earlier one stays until a row has figures."""

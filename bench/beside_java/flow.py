@@ -49,12 +49,10 @@ def measure(plan: Plan, row: Row) -> None:
         sides = stack.enter_context(standing(plan))
         clients: dict[str, Child] = {}
         for side in sides:
-            with side.awake():
-                client = stack.enter_context(client_of(side))
-                clients[side.name] = client
-                client.read_until("ready", within_s=ANSWER_WITHIN_S)
-                ask(client, plan.warm_up_s, 0.5)
-                side.beside.append(client)
+            client = stack.enter_context(client_of(side))
+            clients[side.name] = client
+            client.read_until("ready", within_s=ANSWER_WITHIN_S)
+            ask(client, plan.warm_up_s, 0.5)
 
         def one(side: Side) -> Turn:
             before = cpu_s(side.pid)

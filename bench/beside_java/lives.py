@@ -87,13 +87,11 @@ def after_kills(plan: Plan, row: Row, log_bytes: int) -> None:
     """Fill the log, kill the broker while it takes batches, start it; again and again."""
     with standing(plan) as sides:
         for side in sides:
-            with side.awake():
-                fill(side, log_bytes)
+            fill(side, log_bytes)
         for _ in range(min(plan.runs, JAVA_RUNS)):
             for side in sides:
-                with side.awake():
-                    kill_under_load(side)
-                    row.add(side.name, {"ready_s": start_s(side)})
+                kill_under_load(side)
+                row.add(side.name, {"ready_s": start_s(side)})
 
 
 def fill(side: Side, log_bytes: int) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.beside_java.figures import AT_LEAST, AT_MOST, THEIRS, Row, Target
+from bench.beside_java.figures import AT_LEAST, AT_MOST, STRANGERS, Row, Target
 from bench.beside_java.sides import attempt, standing, take_turns
 from bench.load import SENDS, Case, load
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from bench.beside_java.figures import Report, Turn
     from bench.beside_java.sides import Plan, Side
 
-OURS_WARM_UP_S = 0.5
-"""Of ours, and of each turn: connections, first segments. Java has the plan's before its first."""
+TURN_WARM_UP_S = 0.5
+"""Of each turn: its connections. Before the first a side has the plan's, under that load."""
 FILL_S = 2.0
 """Behind as much that is not counted, in which topics are made."""
 FILLED_PER_S = 2_000
@@ -29,6 +30,8 @@ class Work(NamedTuple):
     case: Case
     targets: tuple[Target, ...] = ()
     before: tuple[str, ...] = ()
+    strangers: bool = False
+    """Whether servers of another kind can do it too."""
 
 
 def faster(limit: float) -> Target:
@@ -43,6 +46,11 @@ def cheaper(limit: float | None = None) -> Target:
     return Target("cpu", AT_MOST, limit)
 
 
+def alike(case: Case, *targets: Target) -> Work:
+    """One message after the other, which every server can do."""
+    return Work(case, targets, strangers=True)
+
+
 def pace(name: str, *options: str) -> Case:
     return Case(f"paced: {name}", ("-pace", *options))
 
@@ -55,8 +63,8 @@ POPS = ("-t", "PopBench", "-q", "4")
 PIPELINED = ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")
 
 ASYNC_ROWS = (
-    Work(Case("produce 128 B, 64 × 1", SENDS), (faster(1.8), shorter(0.3), cheaper(0.4))),
-    Work(Case("produce 128 B, 8 × 32", PIPELINED), (faster(2), cheaper(0.4), shorter())),
+    alike(Case("produce 128 B, 64 × 1", SENDS), faster(1.8), shorter(0.3), cheaper(0.4)),
+    alike(Case("produce 128 B, 8 × 32", PIPELINED), faster(2), cheaper(0.4), shorter()),
     Work(
         Case("produce 1 KiB, 64 × 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")),
         (faster(2), cheaper(), shorter()),
@@ -84,12 +92,12 @@ ASYNC_ROWS = (
     ),
 )
 SYNC_ROWS = (
-    Work(Case("SYNC_FLUSH 128 B, 64 × 1", SENDS), (faster(2), cheaper(), shorter())),
-    Work(
+    alike(Case("SYNC_FLUSH 128 B, 64 × 1", SENDS), faster(2), cheaper(), shorter()),
+    alike(
         Case("SYNC_FLUSH 128 B, 1 × 1", ("-m", "produce", "-c", "1", "-d", "1", "-s", "128")),
-        (faster(1.2), cheaper(), shorter()),
+        *(faster(1.2), cheaper(), shorter()),
     ),
-    Work(Case("SYNC_FLUSH 128 B, 8 × 32", PIPELINED), (faster(2), cheaper(), shorter())),
+    alike(Case("SYNC_FLUSH 128 B, 8 × 32", PIPELINED), faster(2), cheaper(), shorter()),
 )
 MEMORY = "private memory"
 MEMORY_TARGETS = (Target("load_mb", AT_MOST, 100, over=""), Target("idle_mb", AT_MOST, 50, over=""))
@@ -119,11 +127,16 @@ def take_rows(
 ) -> None:
     """Row after row, on fresh brokers or on brokers that stay up for all of them."""
     with ExitStack() as stack:
-        kept = stack.enter_context(standing(plan, settings)) if plan.keep and works else None
+        kept = None
+        if plan.keep and works:
+            kept = stack.enter_context(standing(plan, settings, strangers=plan.strangers))
         for work in works:
 
             def measure(row: Row, work: Work = work) -> None:
-                with nullcontext(kept) if kept else standing(plan, settings) as sides:
+                names = plan.strangers if work.strangers else ()
+                fresh = standing(plan, settings, strangers=names)
+                with nullcontext(kept) if kept else fresh as every:
+                    sides = [side for side in every if side.name not in STRANGERS or names]
                     for side in sides:
                         memory.add(side.name, {"idle_mb": private_mb(side.pid)})
                     turn_by_turn(plan, sides, work, row)
@@ -138,19 +151,27 @@ def take_rows(
 def turn_by_turn(plan: Plan, sides: list[Side], work: Work, row: Row) -> None:
     """Fill, warm up, and then turn by turn."""
     for side in sides:
-        with side.awake():
+        case = spoken(work.case, side)
+        with side.turn():
             if work.before:
                 filling = Case(f"filling for {work.case.name}", work.before)
                 seen = load(side.address, side.pid, filling, FILL_S, warm_up_s=2, errors_max=inf)
                 assert seen["rate"] > FILLED_PER_S, f"{side.name} was not filled: {seen}"
-            warm_up_s = plan.warm_up_s if side.name == THEIRS else OURS_WARM_UP_S
             # A cold JVM answers "busy" for a while.
-            load(side.address, side.pid, work.case, 0.1, warm_up_s=warm_up_s, errors_max=inf)
+            load(side.address, side.pid, case, 0.1, warm_up_s=plan.warm_up_s, errors_max=inf)
 
     def one(side: Side) -> Turn:
-        return load(side.address, side.pid, work.case, plan.seconds, warm_up_s=OURS_WARM_UP_S)
+        case = spoken(work.case, side)
+        return load(side.address, side.pid, case, plan.seconds, warm_up_s=TURN_WARM_UP_S)
 
     take_turns(plan, sides, row, one)
+
+
+def spoken(case: Case, side: Side) -> Case:
+    """The case in the protocol of a side."""
+    if side.name not in STRANGERS:
+        return case
+    return replace(case, options=("-speak", side.name, *case.options))
 
 
 def private_mb(pid: int) -> float:

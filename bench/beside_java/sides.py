@@ -1,8 +1,8 @@
-"""The brokers of a comparison, up at the same time, of which all but one stand still.
+"""The brokers of a comparison, up at the same time, of which one is loaded.
 
 Starting each for each turn would take most of the time, and Java's compiler would begin anew. So
-all stay up, and those that are not measured are stopped by SIGSTOP, with the clients that belong to
-them: no timer of theirs takes a core from the one that is.
+all stay up. Only a broker that a crowd of clients keeps busy stands still, with its crowd, while
+others are measured: it rests by SIGSTOP.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import signal
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.beside_java.figures import OURS, THEIRS, Row
+from bench.beside_java.strangers import Stranger
 from bench.java_peer import java_broker
 from bench.load import DEFAULT_SIZES, LoadFailed
 from tests.kit.broker_process import BrokerProcess
@@ -49,6 +50,8 @@ class Plan:
     """On the file system that is measured."""
     ends_at: float
     only: str = ""
+    strangers: Sequence[str] = ()
+    """Servers of another kind, in rows that they can be measured in."""
     keep: bool = False
     """One broker of each for all rows of a kind, and not a fresh one for each row."""
     stall_s: float = 60.0
@@ -82,42 +85,46 @@ class Plan:
 
 @dataclass(slots=True)
 class Side:
-    """One broker that is up, and the clients that stand still with it."""
+    """One broker that is up."""
 
     name: str
-    broker: BrokerProcess | JavaBroker
-    beside: list[Child] = field(default_factory=list)
+    server: BrokerProcess | JavaBroker | Stranger
+    crowd: Child | None = None
+    """Clients that keep it busy: it rests with them while others are measured."""
+
+    @property
+    def broker(self) -> BrokerProcess | JavaBroker:
+        """The server, which is no stranger."""
+        assert not isinstance(self.server, Stranger), self.name
+        return self.server
 
     @property
     def address(self) -> str:
         """`host:port`."""
-        return self.broker.address
+        return self.server.address
 
     @property
     def pid(self) -> int:
         """Of the process that is up now."""
-        return self.broker.child.pid
-
-    def signal(self, number: signal.Signals) -> None:
-        """To the broker and its clients."""
-        for child in (self.broker.child, *self.beside):
-            child.signal(number)
+        return self.server.child.pid
 
     def rest(self) -> None:
-        """Stand still."""
-        self.signal(signal.SIGSTOP)
+        """Stand still, if a crowd keeps it busy."""
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.crowd is not None:
+            for child in (self.server.child, self.crowd):
+                child.signal(number)
 
     @contextmanager
-    def awake(self) -> Iterator[None]:
-        """Let it run during the block."""
-        self.signal(signal.SIGCONT)
-        try:
-            time.sleep(SETTLE_S)
-            yield
-            time.sleep(SETTLE_S)
-        finally:
-            if self.broker.child.running:
-                self.rest()
+    def turn(self) -> Iterator[None]:
+        """The time in which it is the one that is loaded."""
+        self._signal(signal.SIGCONT)
+        time.sleep(SETTLE_S)
+        yield
+        time.sleep(SETTLE_S)
+        self.rest()
 
 
 @contextmanager
@@ -127,8 +134,9 @@ def standing(
     *,
     start: bool = True,
     java: bool = True,
+    strangers: Sequence[str] = (),
 ) -> Iterator[list[Side]]:
-    """All brokers of the plan on empty directories, standing still; or not even started."""
+    """All brokers of the plan, and the named strangers, on empty directories; started, or not."""
     place = plan.place()
     given = DEFAULTS | dict(settings or {})
     with ExitStack() as stack:
@@ -144,10 +152,14 @@ def standing(
         if plan.java and java:
             theirs = stack.enter_context(java_broker(place / THEIRS, settings or {}))
             sides.append(Side(THEIRS, theirs))
+        sync = given.get("flushDiskType") == "SYNC_FLUSH"
+        for name in strangers:
+            stranger = Stranger(name, place / name, sync)
+            stack.callback(stranger.__exit__, None, None, None)
+            sides.append(Side(name, stranger))
         if start:
             for side in sides:
-                side.broker.start()
-                side.rest()
+                side.server.start()
         yield sides
 
 
@@ -159,7 +171,7 @@ def take_turns(
         if number and plan.left_s < 0:
             break
         for side in sides:
-            with side.awake():
+            with side.turn():
                 try:
                     turn = one(side)
                 except LoadFailed:

@@ -84,7 +84,7 @@ def measure(plan: Plan, row: Row, kind: str, steps: Sequence[int]) -> None:
             if kind == "connections" and size:
                 crowd = stack.enter_context(Crowd(side.address, log=data.parent / "crowd.log"))
                 crowd.open(members(size))
-                side.beside.append(crowd.child)
+                side.crowd = crowd.child
             side.rest()
 
         def one(side: Side) -> Turn:
