@@ -457,3 +457,33 @@ def test_a_flame_graph_has_functions_of_the_loop_without_places_of_the_machine()
     assert "Send.one broker.send.send: 99.0%" in drawn
     assert "/home/x" not in drawn
     assert words_of(drawn)[:2] == ["sends", "Send.one broker.send.send"]
+
+
+def test_servers_of_another_kind_have_a_table_of_their_own_and_no_targets() -> None:
+    rows = [
+        {
+            "name": "produce 128 B, 64 × 1",
+            "turns": {
+                "aerobee": [{"rate": 20.0, "p99": 2.0, "cpu": 3.0}],
+                "java": [{"rate": 10.0, "p99": 4.0, "cpu": 6.0}],
+                "redis": [{"rate": 70.0, "p99": 1.0, "cpu": 1.0}],
+            },
+            "failure": "",
+        }
+    ]
+    lines = list(tables.tables({"facts": {}, "rows": rows}))
+    assert lines[lines.index("### Scale") + 2 :] == [
+        "| work | Java | Aerobee | Redis | NATS |",
+        "|---|---|---|---|---|",
+        "| produce 128 B, 64 × 1: msgs/s | 10 | 20 | 70 | – |",
+        "| produce 128 B, 64 × 1: p99 ms | 4 | 2 | 1 | – |",
+        "| produce 128 B, 64 × 1: µs/msg | 6 | 3 | 1 | – |",
+    ]
+
+
+def test_a_stranger_is_held_to_no_target(tmp_path: Path) -> None:
+    report = Report(tmp_path / "result.json", {})
+    row = row_of([20_000], [10_000])
+    row.add("redis", {"rate": 70_000})
+    report.add(row)
+    assert report.verdict() == "1 of 1 targets met, 0 rows without a figure"
