@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from aerobee.setting import setting
 
-HIGH_WATER_BYTES = 4 << 20
-LOW_WATER_BYTES = 1 << 20
+HIGH_WATER_BYTES = 1 << 20
+LOW_WATER_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class RemotingConfig:
     write_buffer_high_water_mark_bytes: int = setting(
         "writeBufferHighWaterMark", 0, ge=0, le=1_073_741_824, unit="B"
     )
-    """Unsent bytes at which a connection is no longer read; 0: 4 MiB."""
+    """Unsent bytes at which a connection is no longer read; 0: 1 MiB."""
     write_buffer_low_water_mark_bytes: int = setting(
         "writeBufferLowWaterMark", 0, ge=0, le=1_073_741_824, unit="B"
     )
-    """Unsent bytes at which it is read again; 0: 1 MiB."""
+    """Unsent bytes at which it is read again; 0: a quarter of the other mark."""
     write_stall_timeout_ms: int = setting(
         "writeStallTimeout", 10_000, ge=100, le=3_600_000, unit="ms", own=True
     )
@@ -273,6 +273,4 @@ class RemotingConfig:
     @property
     def low_water_bytes(self) -> int:
         """Unsent bytes at which it is read again."""
-        return self.write_buffer_low_water_mark_bytes or min(
-            LOW_WATER_BYTES, self.high_water_bytes // 4
-        )
+        return self.write_buffer_low_water_mark_bytes or self.high_water_bytes // LOW_WATER_SHARE

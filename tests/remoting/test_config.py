@@ -11,9 +11,9 @@ def test_the_ports_of_rocketmq_are_the_default_on_this_host_only() -> None:
     assert config.bind_address == "127.0.0.1"
 
 
-def test_zero_water_marks_mean_four_and_one_mebibytes() -> None:
+def test_zero_water_marks_mean_a_mebibyte_and_a_quarter_of_it() -> None:
     config = RemotingConfig()
-    assert (config.high_water_bytes, config.low_water_bytes) == (4 << 20, 1 << 20)
+    assert (config.high_water_bytes, config.low_water_bytes) == (1 << 20, 1 << 18)
 
 
 def test_a_high_mark_alone_pulls_the_low_one_below_it() -> None:

@@ -209,7 +209,7 @@ def test_inside_a_container_an_address_nobody_reaches_is_told_loudly() -> None:
         (["listenPort=9876"], "namesrvListenPort: 9876 is the port of listenPort already"),
         (["vipListenPort=10911"], "vipListenPort: 10911 is the port of listenPort"),
         (["metricsPromExporterPort=9876"], "9876 is the port of namesrvListenPort"),
-        (["writeBufferLowWaterMark=8M"], "is above writeBufferHighWaterMark, 4194304: lower"),
+        (["writeBufferLowWaterMark=8M"], "is above writeBufferHighWaterMark, 1048576: lower"),
         (["maxMessageSize=16MiB"], "maxFrameBytes, 16777216: raise that to 16842752"),
         (["maxFrameBytes=1MiB"], "do not fit into a frame of maxFrameBytes, 1048576"),
         (["maxIndexNum=100000000", "maxHashSlotNum=50000000"], "lower it, or maxHashSlotNum"),
