@@ -132,7 +132,7 @@ def busy_and_all() -> tuple[float, float]:
 
 
 def calm(group: FailoverGroup, minutes: float, burners: int) -> str:
-    """What became of a group that nothing happened to."""
+    """The changes of a group that nothing happened to, in words."""
     addresses = {number: member.address for number, member in group.members.items()}
     others = [multiprocessing.Process(target=burn, daemon=True) for _ in range(burners)]
     longest = 0.0
