@@ -218,8 +218,8 @@ class QueueLag:
 
     @property
     def lag(self) -> int:
-        """Messages not consumed yet."""
-        return self.broker_offset - self.consumer_offset
+        """Messages not consumed yet: none where the log was cut in front of the offset."""
+        return max(0, self.broker_offset - self.consumer_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from aerobee.client.steps.admin import topics as topic_steps
 from aerobee.client.steps.admin import users as user_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aerobee.client.blocking.client import Client
     from aerobee.client.settings.client import ClientOptions
@@ -61,6 +61,12 @@ class AdminClient(Part):
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__(namesrv, client, options)
+        self._left_out: frozenset[str] = frozenset()
+
+    def _perform(self, steps: Steps[T]) -> T:
+        if self._left_out:
+            steps = broker_steps.leaving_out(self._client.instance, self._left_out, steps)
+        return super()._perform(steps)
 
     # ── Topics ──
 
@@ -121,8 +127,15 @@ class AdminClient(Part):
 
     # ── Brokers ──
 
+    def leave_out(self, brokers: Iterable[str]) -> None:
+        """Ask the brokers at these addresses nothing from now on: what is about all brokers is then
+        about the others. For brokers that do not answer; an empty list asks all of them again.
+
+        Others at the same client ask them as before.
+        """
+        self._left_out = frozenset(brokers)
+
     cluster_info = method(broker_steps.cluster_info)
-    leave_out = method(broker_steps.leave_out)
     broker_config = method(broker_steps.broker_config)
     update_broker_config = method(broker_steps.update_broker_config)
     broker_stats = method(broker_steps.broker_stats)

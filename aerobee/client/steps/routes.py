@@ -68,7 +68,7 @@ class Routes:
     cluster: ClusterInfo | None = None
     closing: Signal = field(default_factory=Signal)
     left_out: frozenset[str] = frozenset()
-    """Addresses of brokers that administration does not ask: see `AdminClient.leave_out`."""
+    """Addresses of brokers that the steps which run now do not ask: see `AdminClient.leave_out`."""
     _namesrv: int = 0
     _left: set[str] = field(default_factory=set)
     """Old addresses of brokers, which newer routes do not have."""

@@ -11,7 +11,12 @@ from aerobee.admin import BrokerInfo, ClusterInfo, LostBroker, StatsItem, StatsW
 from aerobee.client.route import MASTER_ID, in_order
 from aerobee.client.steps.answers import body_of, error_of, request_name
 from aerobee.client.steps.effects import Ask
-from aerobee.errors import BrokerNotFoundError, ConfigurationError, UnsupportedRequestError
+from aerobee.errors import (
+    AerobeeError,
+    BrokerNotFoundError,
+    ConfigurationError,
+    UnsupportedRequestError,
+)
 from aerobee.remoting.wire.bodies.kv_table import KVTable
 from aerobee.remoting.wire.bodies.statistics import BrokerStatsData
 from aerobee.remoting.wire.codes import ResponseCode
@@ -29,7 +34,7 @@ from aerobee.remoting.wire.headers.cleanup import (
 from aerobee.remoting.wire.version import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
 
 B = TypeVar("B", bound="Body")
+T = TypeVar("T")
 
 WITHIN_S = 5.0
 """The timeout of an admin request, unless the client's request timeout is longer."""
@@ -140,13 +146,29 @@ def _place(broker: BrokerInfo) -> tuple[str, str, int]:
     return broker.cluster, broker.name, broker.broker_id
 
 
-def leave_out(routes: Routes, brokers: Iterable[str]) -> Steps[None]:
-    """Ask the brokers at these addresses nothing from now on: what is about all brokers is then
-    about the others. For brokers that do not answer; an empty list asks all of them again.
+def leaving_out(routes: Routes, addresses: frozenset[str], steps: Steps[T]) -> Steps[T]:
+    """Steps of an admin client that leaves brokers out: between them, and in what others do at the
+    same client, no broker is left out.
     """
-    routes.left_out = frozenset(brokers)
-    return
-    yield  # A generator, as all steps are.
+    answer: Command | None = None
+    error: AerobeeError | None = None
+    try:
+        while True:
+            routes.left_out = addresses
+            try:
+                effect = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                routes.left_out = frozenset()
+            answer, error = None, None
+            try:
+                answer = yield effect
+            except AerobeeError as raised:
+                error = raised
+    finally:
+        steps.close()
 
 
 def masters(

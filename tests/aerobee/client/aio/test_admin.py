@@ -13,7 +13,7 @@ import pytest
 import aerobee
 import aerobee.blocking
 from aerobee import ConsumeFrom, Message, MessageQueue, ReceivedMessage
-from aerobee.admin import GroupConfig, GroupSubscription, MessageType
+from aerobee.admin import ConsumerLag, GroupConfig, GroupSubscription, MessageType, QueueLag
 from aerobee.client.steps.admin import brokers
 from aerobee.errors import (
     BrokerError,
@@ -50,6 +50,22 @@ async def test_a_made_topic_can_be_used_at_once(front: Front, fresh: Callable[[s
         assert topic in await admin.topics()
         assert len(await producer.queues(topic)) == 3
         assert (await producer.send(Message(topic, b"x"))).ok
+
+
+async def test_brokers_are_left_out_by_one_administrator_and_not_by_others(front: Front) -> None:
+    """The console has one client for all that a viewer does."""
+    async with (
+        front.client() as client,
+        front.admin(client=client) as one,
+        front.admin(client=client) as other,
+    ):
+        (broker,) = (await other.cluster_info()).brokers
+        await one.leave_out([broker.address])
+        with pytest.raises(BrokerNotFoundError):
+            await one.topic_definitions()
+        assert isinstance(await other.topic_definitions(), dict)
+        await one.leave_out([])
+        assert isinstance(await one.topic_definitions(), dict)
 
 
 async def test_a_topic_changes_when_made_again(front: Front, fresh: Callable[[str], str]) -> None:
@@ -429,6 +445,22 @@ async def test_members_of_groups_are_listed(front: Front, topic: str, group: str
             assert [one.topic for one in info.subscriptions] == [topic]
         with pytest.raises(ConsumerNotOnlineError):
             await admin.running_info(group, "nobody")
+
+
+def test_a_queue_that_was_cut_hides_no_lag_of_another() -> None:
+    def lag(number: int, end: int, at: int) -> QueueLag:
+        queue = MessageQueue("t", "b", number)
+        return QueueLag(
+            queue=queue,
+            broker_offset=end,
+            consumer_offset=at,
+            in_flight=None,
+            last_consumed_at=None,
+        )
+
+    behind = ConsumerLag(group="g", queues=[lag(0, 10, 4), lag(1, 5, 9)])
+    assert [queue.lag for queue in behind.queues] == [6, 0]
+    assert behind.total == 6
 
 
 # ── Brokers ──
