@@ -14,7 +14,7 @@ from aerobee.cli.border import FAILED, NOT_REACHABLE, complain, explained
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aerobee.admin import BrokerInfo
+    from aerobee.admin import BrokerInfo, ClusterInfo
     from aerobee.blocking import AdminClient
     from aerobee.errors import BrokerError, TransportError
 
@@ -71,10 +71,14 @@ def look_at(admin: AdminClient) -> Look:
         except TransportError as error:
             look = look._replace(error=look.error or error)
             look.dead.append(DeadBroker(broker, explained(error)))
-    for lost in info.lost:
-        why = f"it left the name server without a word; last heard of {lost.silent_s:.0f} s ago"
-        look.dead.append(DeadBroker(lost, why))
+    look.dead.extend(lost_in(info))
     return look
+
+
+def lost_in(info: ClusterInfo) -> list[DeadBroker]:
+    """The brokers that the name server has lost."""
+    word = "it left the name server without a word; last heard of"
+    return [DeadBroker(lost, f"{word} {lost.silent_s:.0f} s ago") for lost in info.lost]
 
 
 def leave_dead_out(admin: AdminClient) -> Look:

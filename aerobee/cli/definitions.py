@@ -10,6 +10,7 @@ import click
 
 from aerobee.cli.border import DONE, FAILED, complain
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.dead import end_with, lost_in
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, json_text, output_options, write_exactly
@@ -18,7 +19,9 @@ from aerobee.cli.surroundings import confirm
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from aerobee.admin import ClusterInfo
     from aerobee.blocking import AdminClient
+    from aerobee.cli.dead import DeadBroker
     from aerobee.cli.definitions_file import Change, Definitions
 
 SECRETS_BYTES_MAX = 1 << 20
@@ -57,6 +60,7 @@ def export(file: IO[bytes], kinds: tuple[str, ...], connection: Connection) -> N
 
     with whole(connection).admin() as admin:
         export = defined(admin, kinds or KINDS)
+        absent = absent_masters(admin.cluster_info())
     export.made_at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     export.made_by = f"aerobee {__version__}"
     document = msgspec.json.format(msgspec.json.encode(export), indent=2).decode()
@@ -65,6 +69,7 @@ def export(file: IO[bytes], kinds: tuple[str, ...], connection: Connection) -> N
         write_exactly(text)
     else:
         file.write(text)
+    end_with(absent)
 
 
 @definitions.command("import")
@@ -106,11 +111,13 @@ def import_file(
             confirm(f"create or change {len(doable)} definitions?")
         for change in () if dry_run else doable:
             make(admin, change, known)
+        absent = absent_masters(admin.cluster_info())
     output.rows(map(row, doable))
     for name in missing:
         complain(f"user {name} is left out: it is not there, and --secrets has no secret for it")
     done = "would be created or changed" if dry_run else "created or changed"
     output.say(f"{len(doable)} definitions {done}" if doable else "nothing to change")
+    end_with(absent)
     return FAILED if missing else DONE
 
 
@@ -123,8 +130,10 @@ def diff(file: IO[bytes], kinds: tuple[str, ...], connection: Connection, output
     """Print what FILE defines and the cluster lacks or has otherwise; exit code 1 if anything."""
     with whole(connection).admin() as admin:
         changes = planned(admin, file, kinds)
+        absent = absent_masters(admin.cluster_info())
     output.rows(map(row, changes))
     output.say(f"{len(changes)} definitions differ" if changes else "nothing differs")
+    end_with(absent)
     return FAILED if changes else DONE
 
 
@@ -137,6 +146,18 @@ TABLES = ("topics", "groups")
 def whole(connection: Connection) -> Connection:
     """A connection to the cluster without a namespace: a file is about all of it."""
     return replace(connection, profile={**connection.profile, "namespace": ""})
+
+
+def absent_masters(info: ClusterInfo) -> list[DeadBroker]:
+    """The masters that the name server has lost, and that no other broker has replaced: what they
+    have is in no file, and they get nothing.
+    """
+    there = {broker.name for broker in info.brokers if broker.is_master}
+    return [
+        entry
+        for entry in lost_in(info)
+        if entry.broker.is_master and entry.broker.name not in there
+    ]
 
 
 def planned(admin: AdminClient, file: IO[bytes], kinds: tuple[str, ...]) -> list[Change]:

@@ -92,6 +92,11 @@ def members(message: ReceivedMessage) -> dict[str, Any]:
 @click.option("--since", help="Stored from this time on: 2025-01-31T12:00, '10m ago', epoch ms.")
 @click.option("--until", help="Stored before this time.")
 @click.option(
+    "--after",
+    metavar="QUEUE@OFFSET",
+    help="Go on behind this message, the last of those found before.",
+)
+@click.option(
     "--max",
     "most",
     type=click.IntRange(1, FOUND_MAX),
@@ -108,6 +113,7 @@ def find(
     tag: str | None,
     since: str | None,
     until: str | None,
+    after: str | None,
     most: int,
     style: str,
     connection: Connection,
@@ -117,8 +123,8 @@ def find(
 
     Example: aerobee message find Orders --key order-17
     """
-    if key is not None and tag is not None:
-        raise click.UsageError("give one of --key and --tag")
+    if key is not None and (tag is not None or after is not None):
+        raise click.UsageError(f"give one of --key and {'--after' if tag is None else '--tag'}")
     begin = None if since is None else time_of(since, "--since")
     end = None if until is None else time_of(until, "--until")
     room = body_room()
@@ -129,11 +135,27 @@ def find(
             )
         else:
             messages = admin.find_messages(
-                topic, begin=begin, end=end, tag=tag or "*", max_messages=most, max_bytes=room
+                topic,
+                begin=begin,
+                end=end,
+                tag=tag or "*",
+                after=None if after is None else last_found(admin, topic, after),
+                max_messages=most,
+                max_bytes=room,
             )
     if room is not None and len(messages) < most and 2 * bytes_of(messages) > room:
         complain(f"the bodies of {len(messages)} messages are large: there may be more messages")
     show(messages, style, output)
+
+
+def last_found(admin: AdminClient, topic: str, place: str) -> ReceivedMessage:
+    """The message at `--after`. Raises: BadParameter, MessageNotFoundError."""
+    message = by_place(admin, place)
+    if message is None or message.topic != topic:
+        raise click.BadParameter(
+            f"{place!r} is no place in {topic}, such as {topic}/broker-a/3@17", param_hint="--after"
+        )
+    return message
 
 
 def bytes_of(messages: Iterable[ReceivedMessage]) -> int:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import platform
+import stat
 import sys
 import tarfile
 from contextlib import contextmanager
@@ -34,7 +35,8 @@ LOG_BYTES_MAX = 8 << 20
 FILES_MAX = 20_000
 """Files of the data directory that are listed by name; of more only their number and sizes."""
 METRICS_BYTES_MAX = 32 << 20
-PAGE_WITHIN_S = 20.0
+PROBE_WITHIN_S = 5.0
+METRICS_WITHIN_S = 20.0
 """The metrics of many topics take a while."""
 GROUPS_MAX = 1_000
 """Groups whose lag is asked for."""
@@ -134,9 +136,12 @@ class Bundle:
 
     def write(self, target: Path) -> None:
         """Write the archive, for its owner only."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            # A file that was there may be for others.
+            os.fchmod(descriptor, OWNER_ONLY)
         with (
-            os.fdopen(os.open(target, flags, OWNER_ONLY), "wb") as to,
+            os.fdopen(descriptor, "wb") as to,
             tarfile.open(fileobj=to, mode="w:gz") as archive,
         ):
             for name, content in sorted(self.members.items()):
@@ -234,7 +239,8 @@ def of_probes(made: Bundle, probes: Probes) -> None:
     """Health and metrics."""
     for path in ("startupz", "livez", "readyz", "metrics"):
         with made.trying(path):
-            status, body = probes.ask(f"/{path}", PAGE_WITHIN_S, METRICS_BYTES_MAX)
+            within_s = METRICS_WITHIN_S if path == "metrics" else PROBE_WITHIN_S
+            status, body = probes.ask(f"/{path}", within_s, METRICS_BYTES_MAX)
             made.text(f"health/{path}.txt", f"{status}\n{body}")
 
 

@@ -1,7 +1,9 @@
 """`aerobee cluster`, `connections`, `broker config` and `top` against a real broker."""
 
+import json
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -108,6 +110,19 @@ def test_a_broker_that_died_is_shown_after_the_name_server_has_dropped_it(
     done = call("cluster", "info", "--json")
     states = {row["broker"]: row["state"] for row in done.document}
     assert (states.pop("gone"), list(states.values()), done.code) == ("dead", ["up"], 4)
+
+
+def test_a_file_of_definitions_lacks_a_lost_master_and_that_is_said(
+    call: Call, gone: Gone, tmp_path: Path
+) -> None:
+    """A nightly export would be taken for all of the cluster."""
+    gone.vanish()
+    eventually(lambda: "without a word" in call("cluster", "info").err, within_s=30, what="a loss")
+    file = tmp_path / "definitions.json"
+    for words in (("export", str(file)), ("diff", str(file)), ("import", str(file), "--yes")):
+        done = call("definitions", *words)
+        assert (done.code, "broker gone" in done.err) == (4, True), words
+    assert json.loads(file.read_text())["aerobee_definitions"] == 1
 
 
 @pytest.mark.parametrize("vanished", [False, True])

@@ -74,6 +74,24 @@ def test_messages_are_found_by_key_and_time(call: Call, topic: str) -> None:
     assert [row["body"] for row in rows] == ["0", "1", "2", "3"]
 
 
+def test_a_search_goes_on_behind_what_it_has_found(call: Call, topic: str) -> None:
+    """By time alone it would not: the messages of a batch are stored at one time."""
+    call("topic", "create", topic, "--queues", "1")
+    call("produce", topic, "x", "--count", "7", "--batch", "7")
+    found: list[int] = []
+    behind: tuple[str, ...] = ()
+    for _ in range(3):
+        rows = call("message", "find", topic, "--max", "3", *behind, "--json").document
+        found += [row["queue_offset"] for row in rows]
+        place = f"{topic}/{rows[-1]['broker']}/0@{rows[-1]['queue_offset']}"
+        behind = ("--after", place)
+    assert found == list(range(7))
+    assert call("message", "find", topic, *behind, "--json").document == []
+    assert call("message", "find", topic, "--after", f"other{place}").code != 0
+    for words in (("--after", "nonsense"), ("--after", place, "--key", "k")):
+        assert call("message", "find", topic, *words).code == 2, words
+
+
 def test_no_more_messages_are_kept_than_are_shown(
     call: Call, topic: str, broker: AnyBroker
 ) -> None:

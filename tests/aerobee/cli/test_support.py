@@ -78,6 +78,7 @@ def test_a_bundle_has_what_helps_and_no_secret(
     broker: BrokerProcess, call: Callable[..., tuple[int, str]], port: int, tmp_path: Path
 ) -> None:
     bundle, config, log = tmp_path / "b.tar.gz", tmp_path / "broker.yaml", tmp_path / "broker.log"
+    bundle.touch(mode=0o644)
     user = json.dumps({"username": "root", "password": FILED})
     config.write_text(f"broker_name: filed\ninit_authentication_user: '{user}'\n")
     log.write_text(

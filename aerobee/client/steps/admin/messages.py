@@ -174,9 +174,9 @@ def look_up(
     return sorted(messages.values(), key=log_order)
 
 
-def log_order(message: ReceivedMessage) -> tuple[datetime, int]:
-    """The sort key: store time, then offset in the log."""
-    return message.stored_at, message.commit_log_offset
+def log_order(message: ReceivedMessage) -> tuple[datetime, int, str]:
+    """The sort key: store time, then offset in the log; no two messages have the same."""
+    return message.stored_at, message.commit_log_offset, message.queue.broker_name
 
 
 def has_key(message: ReceivedMessage, key: str, unique: bool) -> bool:
@@ -208,11 +208,13 @@ def read_messages(
     max_messages: int = 32,
     tag: str = "*",
     before: datetime | None = None,
+    after: ReceivedMessage | None = None,
     max_bytes: int | None = None,
 ) -> Steps[list[ReceivedMessage]]:
     """Messages of a queue from an offset on, stored before `before`; commits nothing.
 
-    `max_bytes`: of their bodies; the first message is there in any case.
+    `after`: only those behind this message, by store time and offset in the log. `max_bytes`: of
+    their bodies; the first message is there in any case.
     Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
     """
     collected: list[ReceivedMessage] = []
@@ -220,6 +222,8 @@ def read_messages(
     while len(collected) < max_messages:
         most = min(PULL_AT_ONCE, max_messages - len(collected))
         following, messages = yield from pulled(routes, queue, offset, most, tag)
+        if after is not None:
+            messages = [one for one in messages if log_order(one) > log_order(after)]
         wanted = within(messages, room, before, first_anyway=not collected)
         collected += wanted
         if len(wanted) < len(messages) or following is None or following <= offset:
@@ -236,17 +240,21 @@ def find_messages(
     begin: datetime | None = None,
     end: datetime | None = None,
     tag: str = "*",
+    after: ReceivedMessage | None = None,
     max_messages: int = 32,
     max_bytes: int | None = None,
 ) -> Steps[list[ReceivedMessage]]:
     """The first messages of a topic stored from `begin` on and before `end`, by store time.
 
-    `max_bytes`: of their bodies; the first message is there in any case.
+    `after`: the last message of those that were found before; these go on behind it. `max_bytes`:
+    of their bodies; the first message is there in any case.
     Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
     """
     route = yield from routes.fetch_route(topic, routes.config.request_timeout)
     offsets = Offsets(routes, TOOLS_GROUP)
     messages: list[ReceivedMessage] = []
+    if after is not None and (begin is None or begin < after.stored_at):
+        begin = after.stored_at
     for queue in route.readable:
         at = offsets.lowest(queue) if begin is None else offsets.at_time(queue, begin)
         offset = yield from at
@@ -257,6 +265,7 @@ def find_messages(
             max_messages=max_messages,
             tag=tag,
             before=end,
+            after=after,
             max_bytes=max_bytes,
         )
         # No more of them stay in memory than are wanted, however many queues there are.
