@@ -203,7 +203,7 @@ def run(
     dry = options.get("dry_run") in (True, "true")
     if operation.changes and not confirmed and not dry and operation.asks:
         parse(operation, words, Surroundings(connection=connection))
-        return Outcome(asks=operation.asks.format_map(Spelling(options)))
+        return Outcome(asks=operation.asks.format_map(Spelling(spelled(options))))
     if confirmed and any(param.name == "yes" for param in command_of(operation).params):
         words.insert(0, "--yes")
     around = Surroundings(connection=connection, secret=secret, bodies=bodies)
@@ -220,7 +220,15 @@ def run(
     return Outcome(value=value, notes=around.notes, asks=asks, complete=not code)
 
 
-class Spelling(dict[str, Any]):
+def spelled(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Arguments as they stand in a sentence."""
+    return {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in arguments.items()
+    }
+
+
+class Spelling(dict[str, str]):
     """Arguments in a sentence; absent ones are left out."""
 
     def __missing__(self, name: str) -> str:

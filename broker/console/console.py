@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -35,6 +36,8 @@ T = TypeVar("T")
 
 THREADS: Final = 8
 """Operations at once; others wait."""
+THREADS_OF_USER: Final = 4
+"""Operations of one user at once: other users find a thread."""
 COMPUTING: Final = 1
 """Lists and pages that are made at once: more would be no sooner, and leave less to the loop."""
 CALL_S: Final = 30.0
@@ -66,6 +69,28 @@ class KeptClient:
     uses: int = 0
     started: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class UserThreads:
+    """The limit of threads of one user, and of all together, as trio takes a limiter."""
+
+    def __init__(self, every: trio.CapacityLimiter) -> None:
+        self._own = trio.CapacityLimiter(THREADS_OF_USER)
+        self._every = every
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None:
+        """Wait for a thread."""
+        await self._own.acquire_on_behalf_of(borrower)
+        try:
+            await self._every.acquire_on_behalf_of(borrower)
+        except BaseException:
+            self._own.release_on_behalf_of(borrower)
+            raise
+
+    def release_on_behalf_of(self, borrower: object) -> None:
+        """Give it back."""
+        self._every.release_on_behalf_of(borrower)
+        self._own.release_on_behalf_of(borrower)
 
 
 class JointSnapshot(NamedTuple):
@@ -103,6 +128,7 @@ class Console:
         self.logins = Logins()
         self._looks = ClusterLooks(clock)
         self._threads = trio.CapacityLimiter(THREADS)
+        self._threads_of: WeakValueDictionary[str, UserThreads] = WeakValueDictionary()
         self._computing = trio.CapacityLimiter(COMPUTING)
         self._clients: dict[tuple[str, bytes, str], KeptClient] = {}
         self._lock = threading.Lock()
@@ -121,6 +147,18 @@ class Console:
         if self.has_users:
             return ""
         return NO_ACCOUNT if self.own is None else NOBODY_CHANGES
+
+    @property
+    def naming(self) -> str:
+        """The way to have the console known under another host name."""
+        return "give it with --name" if self.own is None else "set consoleNames to it"
+
+    @property
+    def letting_in(self) -> str:
+        """The way to have it serve more than this host."""
+        if self.own is None:
+            return "set AEROBEE_ACCESS_KEY and AEROBEE_SECRET_KEY"
+        return "set authenticationEnabled"
 
     @property
     def live_pages_max(self) -> int:
@@ -203,9 +241,14 @@ class Console:
                 viewer,
                 partial(commands.run, operation, arguments, confirmed=confirmed),
                 abandon_on_cancel=True,
-                limiter=self._threads,
+                limiter=self._limiter(viewer),
             )
         raise Failure(504, "late", "it took longer than {limit} s", {"limit": f"{CALL_S:g}"})
+
+    def _limiter(self, viewer: Viewer) -> Any:
+        if viewer.account is None:
+            return self._threads
+        return self._threads_of.setdefault(viewer.name, UserThreads(self._threads))
 
     def _run(self, viewer: Viewer, run: Callable[..., T]) -> T:
         """Run in a thread. Raises: Failure."""

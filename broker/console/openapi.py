@@ -26,6 +26,7 @@ STATUSES: Final = {
     "409": "The broker refused it.",
     "429": "Too many wrong secrets.",
     "503": "The cluster was not reached.",
+    "default": "Any other failure: the text says what.",
 }
 QUERY: Final[list[dict[str, Any]]] = [
     {

@@ -18,12 +18,13 @@ from urllib.parse import parse_qs, quote
 import trio
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Match, Mount, Route
 
 from aerobee.broker.console.lists import arranged, query_of
 from aerobee.broker.console.looks.viewers import Failure, Viewer
-from aerobee.broker.console.openapi import PREFIX, document
+from aerobee.broker.console.openapi import PREFIX, QUERY, document
 from aerobee.broker.console.operations import GET, LISTS, OBJECTS, OPERATIONS
 from aerobee.broker.console.requests import (
     BODIES_MAX,
@@ -118,14 +119,16 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         address = scope["client"][0] if scope.get("client") else ""
         if not is_ours(headers.get("host", ""), self._names):
-            text = "this host name is not known here: set consoleNames to it"
+            text = f"this host name is not known here: {self._console.naming}"
             raise refusal(scope, Failure(421, "unknown_host", text))
         if sum(len(name) + len(text) for name, text in scope["headers"]) > HEADERS_MAX:
             raise refusal(scope, Failure(431, "usage", f"headers have at most {HEADERS_MAX} bytes"))
         if len(scope["query_string"]) > QUERY_MAX:
             raise refusal(scope, Failure(414, "usage", f"a query has at most {QUERY_MAX} bytes"))
         if not self._console.has_users and not is_loopback(address):
-            text = "there are no users, so the console is for this host alone"
+            text = (
+                f"the console is for this host alone: {self._console.letting_in} to let others in"
+            )
             raise refusal(scope, Failure(403, "forbidden", text))
         try:
             length = length_of(headers, scope["method"], path)
@@ -177,7 +180,10 @@ class Guard:
         """Check that a change comes from a page of ours, or a script. Raises: Refusal."""
         host, origin = headers.get("host", ""), headers.get("origin", "")
         if not is_same_site(host, origin, headers.get("sec-fetch-site", "")):
-            text = "this change does not come from a page of the console"
+            text = (
+                "this change does not come from a page of the console; a proxy in front of it has"
+                " to pass the Host header on"
+            )
             raise refusal(scope, Failure(403, "cross_site", text))
         kind = kind_of(headers)
         if kind not in (JSON, FORM) or (scope["path"].startswith(PREFIX) and kind != JSON):
@@ -315,6 +321,10 @@ class Api:
         return JSONResponse(await trio.to_thread.run_sync(document))
 
     async def _list(self, name: str, request: Request) -> Response:
+        known = [parameter["name"] for parameter in QUERY]
+        for unknown in request.query_params.keys() - known:
+            text = f"unknown argument {unknown!r:.80}; there are: {', '.join(known)}"
+            raise Failure(400, "usage", text)
         query = query_of(request.query_params)
         rows, at_ms = await self._console.rows(request.state.viewer, name)
 
@@ -433,12 +443,41 @@ def make_app(console: Console, config: ConsoleConfig) -> Guard:
     pages: Sequence[Any] = ()
     if find_spec(PAGES) is not None:
         pages = import_module(PAGES).routes(console)
+    api = Api(console).routes
     routes = [
-        Mount(PREFIX, routes=Api(console).routes),
+        Mount(PREFIX, routes=api),
         *Doors(console, secure=config.console_tls_enable).routes,
         *pages,
     ]
-    return Guard(Starlette(routes=routes), console, config)
+    handlers: dict[Any, Any] = {HTTPException: partial(not_served, api), Exception: failed_here}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), console, config)
+
+
+async def not_served(api: Sequence[Route], request: Request, error: Exception) -> Response:
+    """The answer to a path that there is not, or a method that it does not take."""
+    assert isinstance(error, HTTPException)
+    scope = request.scope
+    is_api = scope["path"].startswith(PREFIX)
+    if error.status_code != 405:
+        what = f"request: {PREFIX}/openapi.json has all" if is_api else "page"
+        failure = Failure(error.status_code, "not_found", f"there is no such {what}")
+        return refusal(scope, failure).response
+    methods = set((error.headers or {}).get("Allow", "").split(", "))
+    if is_api:
+        # The error names those of one route; others at the same path have others.
+        there = [route for route in api if route.matches(scope)[0] is not Match.NONE]
+        methods = {method for route in there for method in route.methods or ()}
+    allowed = ", ".join(sorted(methods))
+    text = f"{request.method} is not served here: send {allowed}"
+    answer = refusal(scope, Failure(405, "usage", text)).response
+    answer.headers["allow"] = allowed
+    return answer
+
+
+async def failed_here(request: Request, error: Exception) -> Response:
+    """The answer where an error of ours ends a request; the server logs it."""
+    text = "the console has failed here: the log has why"
+    return refusal(request.scope, Failure(500, "failed", text)).response
 
 
 async def serve_console(

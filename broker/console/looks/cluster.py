@@ -1,8 +1,9 @@
 """Looks at the brokers of a cluster for each account: what they tell, and those that tell nothing.
 
 A look is made in a thread while somebody looks, at most once in LOOK_S for each account: it asks as
-that account, so each broker's own policies decide. A page shows the newest look, and waits at most
-FIRST_S for the first: a broker that does not answer holds up no page.
+that account, so each broker's own policies decide. A page shows the newest look, with its time. For
+the first, and for one in place of a look that is old, it waits at most FIRST_S: a broker that does
+not answer holds up no page.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 5.0
 """Between two looks of an account."""
+OLD_S: Final = 2 * LOOK_S
+"""A look is old then: nobody has looked meanwhile."""
 FIRST_S: Final = 1.0
-"""How long a page waits for the first look."""
+"""How long a page waits for the first look, and for one in place of an old look."""
 KEPT_MAX: Final = 32
 """Accounts whose looks are kept."""
 DROPPED_MS: Final = 600_000
@@ -58,7 +61,8 @@ class KeptLook:
 
     look: ClusterLook = field(default_factory=lambda: ClusterLook(failure=ASKING))
     made: float | None = None
-    first: trio.Event = field(default_factory=trio.Event)
+    come: trio.Event = field(default_factory=trio.Event)
+    """Set when there is a look that is not old."""
     at_work: bool = False
 
 
@@ -83,6 +87,8 @@ class ClusterLooks:
         now = self._clock.monotonic()
         if not kept.at_work and (kept.made is None or now - kept.made > LOOK_S):
             kept.at_work = True
+            if kept.made is not None and now - kept.made > OLD_S:
+                kept.come = trio.Event()
             token = trio.lowlevel.current_trio_token()
             deliver = partial(self._deliver, token, kept)
             try:
@@ -93,7 +99,7 @@ class ClusterLooks:
                 # The system has no thread left; the next look may have one.
                 self._end(kept, failed_look(error))
         with trio.move_on_after(FIRST_S):
-            await kept.first.wait()
+            await kept.come.wait()
         return kept.look
 
     def _deliver(self, token: trio.lowlevel.TrioToken, kept: KeptLook, made: Any) -> None:
@@ -116,7 +122,7 @@ class ClusterLooks:
         kept.look = look
         kept.at_work = False
         kept.made = self._clock.monotonic()
-        kept.first.set()
+        kept.come.set()
 
 
 def failed_look(error: Exception) -> ClusterLook:
@@ -135,6 +141,7 @@ def look_at_cluster(
 
     Raises: AerobeeError when no name server answers.
     """
+    at_ms = now_ms()
     with AdminClient(client=client) as admin:
         look = look_at(admin)
     why = {entry.broker.address: entry.why for entry in look.dead}
@@ -170,7 +177,7 @@ def look_at_cluster(
     ]
     dropped = dropped_since(before, rows, now_ms())
     rows += [dropped_row(row) for row in before.rows if row["address"] in dropped]
-    return ClusterLook(rows=rows, tables=tables, dropped=dropped)
+    return ClusterLook(rows=rows, tables=tables, dropped=dropped, at_ms=at_ms)
 
 
 def dropped_since(before: ClusterLook, rows: Sequence[Row], now_ms: int) -> dict[str, int]:
@@ -198,16 +205,13 @@ def dropped_row(row: Row) -> dict[str, Any]:
 
 def targets_in(look: Look, is_own: Callable[[str], bool]) -> list[BrokerInfo]:
     """The brokers that are asked for their tables: of each name the master, where that does not
-    answer a slave; none of a name that runs in this process.
+    answer a slave. The broker of this process is not asked; of a slave here its master is, since
+    only that knows all clients.
     """
-    brokers = sorted((broker for broker, _ in look.alive), key=lambda broker: broker.broker_id)
-    own = {(broker.cluster, broker.name) for broker in brokers if is_own(broker.address)}
     targets: dict[tuple[str, str], BrokerInfo] = {}
-    for broker in brokers:
-        place = (broker.cluster, broker.name)
-        if place not in own:
-            targets.setdefault(place, broker)
-    return list(targets.values())
+    for broker in sorted((broker for broker, _ in look.alive), key=lambda broker: broker.broker_id):
+        targets.setdefault((broker.cluster, broker.name), broker)
+    return [broker for broker in targets.values() if not is_own(broker.address)]
 
 
 def state_of(error: AerobeeError) -> str:

@@ -16,7 +16,6 @@ LATE_S: Final = 60.0
 """A group whose oldest message has waited for so long is a finding."""
 CLEANS: Final = "aerobee broker clean files"
 """The command that makes room on a disk."""
-FINDINGS_MAX: Final = 200
 RANK: Final = {"error": 0, "warning": 1, "note": 2}
 NEARLY_FULL_PERCENT: Final = 85.0
 """From there on a disk is a finding: brokers delete expired messages at 75."""
@@ -38,8 +37,8 @@ def finding(severity: str, kind: str, text: str, advice: str, *, group: str | No
 
 
 def ranked(findings: Iterable[Row]) -> list[Row]:
-    """The severest first, FINDINGS_MAX at most."""
-    return sorted(findings, key=lambda row: RANK[row["severity"]])[:FINDINGS_MAX]
+    """The severest first."""
+    return sorted(findings, key=lambda row: RANK[row["severity"]])
 
 
 def findings_of(row: Row) -> list[Row]:

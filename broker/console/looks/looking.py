@@ -35,7 +35,7 @@ from aerobee.store.space.watermark import used_percent
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aerobee.broker.consumers.clients import ClientConnection
+    from aerobee.broker.consumers.clients import ClientConnection, ConsumerGroup
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.metrics.figures import Backlog, Sources
@@ -194,7 +194,7 @@ class Pass:
             self._groups_of.setdefault(topic, set()).add(name)
         return {
             "group": name,
-            "members": len(online.client_ids()) if online is not None else 0,
+            "members": self._members(online),
             "lag": lag,
             "lag_at_least": lag,
             "lag_s": waiting.lag_s,
@@ -206,6 +206,12 @@ class Pass:
             "system": is_system_group(name),
             "retries": retries,
         }
+
+    def _members(self, online: ConsumerGroup | None) -> int | None:
+        """The members of a group; None: a slave knows those that read from it, and no others."""
+        if online is not None:
+            return len(online.client_ids())
+        return None if self._core.role.is_slave else 0
 
     async def _lag(self, group: str, topic: str, queues: int) -> int:
         """Messages of a topic that a group has not consumed."""

@@ -32,21 +32,28 @@ PERCENT: Final = 100
 
 
 def merged(own: Snapshot | None, look: ClusterLook, at_ms: int) -> Snapshot:
-    """One snapshot of all brokers. `own`: of the broker in this process, if there is one."""
+    """One snapshot of all brokers. `own`: of the broker in this process, if there is one. Where
+    that is a slave whose master has told, the master's rows are taken in place of its own.
+    """
     tables = list(look.tables.values())
+    rows_here = own if own and own.overview["broker"] not in look.tables else None
     missing = missing_of(look)
     known = not missing and (own is not None or not look.failure)
     clients = [
-        *(own.clients if own else ()),
+        *(rows_here.clients if rows_here else ()),
         *(row for broker in tables for row in clients_in(broker)),
     ]
     members = members_by_group(clients)
     topic_rows = joined(
-        "topic", own.topics if own else (), *(list(topics_in(broker)) for broker in tables)
+        "topic",
+        rows_here.topics if rows_here else (),
+        *(list(topics_in(broker)) for broker in tables),
     )
     topics = [topic_of(rows, known) for rows in topic_rows]
     letter_rows = joined(
-        "group", own.dead_letters if own else (), *(list(letters_in(broker)) for broker in tables)
+        "group",
+        rows_here.dead_letters if rows_here else (),
+        *(list(letters_in(broker)) for broker in tables),
     )
     letters = {rows[0]["group"]: letters_of(rows) for rows in letter_rows}
     unasked = {
@@ -56,7 +63,9 @@ def merged(own: Snapshot | None, look: ClusterLook, at_ms: int) -> Snapshot:
     }
     counts = unasked | {group: row["letters"] for group, row in letters.items()}
     group_rows = joined(
-        "group", own.groups if own else (), *(list(groups_in(broker)) for broker in tables)
+        "group",
+        rows_here.groups if rows_here else (),
+        *(list(groups_in(broker)) for broker in tables),
     )
     groups = [group_of(rows, members, counts, known) for rows in group_rows]
     overview = overview_of(own, look, topics, groups, [*letters.values()], known=known)
@@ -64,7 +73,7 @@ def merged(own: Snapshot | None, look: ClusterLook, at_ms: int) -> Snapshot:
     for row in groups:
         findings += findings_of(row)
     return Snapshot(
-        at_ms=at_ms,
+        at_ms=min(own.at_ms if own else at_ms, at_ms if look.at_ms is None else look.at_ms),
         took_ms=own.took_ms if own else 0.0,
         overview=overview,
         broker_findings=findings,

@@ -61,11 +61,12 @@ class Snapshot:
     """
 
     at_ms: int
+    """The time of the oldest part."""
     took_ms: float
     overview: Mapping[str, Any]
     """Figures by the names in OVERVIEW."""
     findings: Sequence[Mapping[str, Any]]
-    """The findings now: severity (error, warning), kind, text, advice, topic, group."""
+    """The findings now, the severest first: severity, kind, text, advice, topic, group."""
     topics: Sequence[Mapping[str, Any]]
     """topic, kind (normal, retry, dead, system), type, read_queues, write_queues, perm, messages,
     messages_at_least, in_per_s, groups, delayed, half."""
@@ -160,8 +161,10 @@ class ClusterLook:
     """As `aerobee cluster info` prints them, with `own` (it runs in this process), `why` (what it
     does not tell, and why; empty: it tells all) and `lacks` (the right that is missing)."""
     tables: Mapping[str, BrokerTables] = field(default_factory=dict)
-    """By name of a broker, of those that are not `own`: its master, or a slave in its place."""
+    """By name of a broker, whose target is not `own`: its master, or a slave in its place."""
     failure: str = ""
     """Why nothing is known of the cluster."""
+    at_ms: int | None = None
+    """When it began; None: it has not looked."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Address → since when, in ms, the name servers know a broker of an earlier look no more."""

@@ -217,21 +217,27 @@ class Changes:
         form = Fields(dict(fields) if fields else request.query_params)
         name = form.needed("name")
         title, back = text("Change topic {name}", name=name), link("/topic", name=name)
+        topic = (await self._console.call(viewer, "topic.describe", {"name": name})).value
         if request.method == "POST" and form["confirmed"]:
-            arguments = {"name": name, "queues": _whole(form, "queues"), "perm": form["perm"]}
+            arguments: dict[str, Any] = {"name": name}
+            # A number that stays is not named: it would become that of the queues to read, too.
+            if not _has_queues(topic, _whole(form, "queues")):
+                arguments["queues"] = form["queues"]
+            if form["perm"]:
+                arguments["perm"] = form["perm"]
             outcome = await self._call(request, "topic.alter", arguments)
             result = text("Topic {name} is changed.", name=name)
             return await self._done(request, title, result, back, outcome, "/topics")
-        topic = (await self._console.call(viewer, "topic.describe", {"name": name})).value
         now = topic["brokers"][0] if topic["brokers"] else {"write_queues": 8, "perm": "rw"}
         if request.method == "POST":
             queues = _whole(form, "queues")
-            hidden = sum(row["messages"] for row in topic["queues"] if row["queue"] >= queues)
+            beyond = [row["messages"] for row in topic["queues"] if row["queue"] >= queues]
+            hidden = 0 if _has_queues(topic, queues) else sum(beyond)
             question = text(
                 "Topic {name} gets {queues} queues on each broker, and clients may: {perm}.",
                 name=name,
                 queues=queues,
-                perm=form["perm"],
+                perm=form["perm"] or now["perm"],
             )
             if hidden:
                 question += " " + text(
@@ -376,6 +382,11 @@ async def _named(request: Request, name: str) -> str:
 
 def _told(count: int | None, text: Callable[..., str]) -> str:
     return formats.number(count) or text("an unknown number of")
+
+
+def _has_queues(topic: Mapping[str, Any], queues: int) -> bool:
+    """Whether a topic has so many queues to write on each broker."""
+    return all(row["write_queues"] == queues for row in topic["brokers"])
 
 
 def _whole(form: Fields, name: str) -> int:

@@ -6,11 +6,13 @@ All of them are one order; one that fails leaves the others as they are.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote_plus
 
 from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.pages import formats, states
 from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
 from aerobee.broker.console.pages.links import link
+from aerobee.broker.console.requests import BODY_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +20,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from aerobee.broker.console.looks.viewers import Viewer
     from aerobee.broker.console.pages.frame import Frame
 
 LETTERS_MAX: Final = 100
 """The most letters of one order: as many as a page shows."""
+FIELD_MAX: Final = BODY_MAX * 3 // 4
+"""Bytes of a field as a form sends it."""
 COMMANDS: Final = {"redrive": "dlq.redrive", "drop": "dlq.drop"}
 
 
@@ -87,8 +92,9 @@ class Letters:
         group, identity = form.needed("group"), form.needed("id")
         back = link("/letters", group=group)
         if request.method == "POST" and form["confirmed"]:
+            before = await self._text(viewer, identity) if form["body"] else None
             outcome = await self._console.call(
-                viewer, "dlq.edit", _edited(group, identity, form), confirmed=True
+                viewer, "dlq.edit", _edited(group, identity, form, before), confirmed=True
             )
             result = text("A copy is sent; the letter counts as done.")
             return await self._frame.done(
@@ -117,8 +123,7 @@ class Letters:
                 fields=fields,
                 grave=False,
             )
-        message = (await self._console.call(viewer, "message.get", {"identity": identity})).value
-        body = states.body_of(message) if viewer.may_read_bodies else None
+        message = await self._letter(viewer, identity)
         return await self._frame.show(
             request,
             "letter_edit.html",
@@ -126,16 +131,26 @@ class Letters:
             group=group,
             letter_id=identity,
             letter=message,
-            body=_text_of(body),
+            body=_text_of(message, viewer),
         )
 
+    async def _letter(self, viewer: Viewer, identity: str) -> Mapping[str, Any]:
+        outcome = await self._console.call(viewer, "message.get", {"identity": identity})
+        letter: Mapping[str, Any] = outcome.value
+        return letter
 
-def _edited(group: str, identity: str, form: Fields) -> Mapping[str, Any]:
-    """The arguments of the command: a body that is left empty stays as it was."""
+    async def _text(self, viewer: Viewer, identity: str) -> str | None:
+        return _text_of(await self._letter(viewer, identity), viewer)
+
+
+def _edited(group: str, identity: str, form: Fields, before: str | None) -> Mapping[str, Any]:
+    """The arguments of the command: a body that is left empty, or as it was, stays so. `before`:
+    the text that the field had.
+    """
     arguments: dict[str, Any] = {"group": group, "identity": identity, "tag": form["tag"]}
-    if form["body"]:
-        # Browsers send the ends of lines as two signs.
-        arguments["body"] = form["body"].replace("\r\n", "\n")
+    body = _plain_lines(form["body"])
+    if body and (before is None or body != _plain_lines(before)):
+        arguments["body"] = body.replace("\n", _line_end(before or ""))
     if form["key"]:
         arguments["key"] = form["key"].split()
     if form["to_topic"]:
@@ -143,13 +158,28 @@ def _edited(group: str, identity: str, form: Fields) -> Mapping[str, Any]:
     return arguments
 
 
-def _text_of(body: bytes | None) -> str | None:
-    if body is None:
+def _plain_lines(text: str) -> str:
+    """A text with the ends of lines as one sign: browsers send them as two, whatever they were."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _line_end(text: str) -> str:
+    """The end of the lines of a text."""
+    return "\r\n" if 0 < text.count("\n") == text.count("\r\n") else "\n"
+
+
+def _text_of(letter: Mapping[str, Any], viewer: Viewer) -> str | None:
+    """The body as the text of a field; None: it is no text, or does not come back from a form as it
+    was.
+    """
+    body = states.body_of(letter) if viewer.may_read_bodies else None
+    if body is None or b"\0" in body or len(body) > FIELD_MAX:
         return None
     try:
-        return body.decode()
+        text = body.decode()
     except UnicodeDecodeError:
         return None
+    return text if len(quote_plus(text)) <= FIELD_MAX else None
 
 
 def problems_of(what: str, value: Any) -> dict[str, str]:

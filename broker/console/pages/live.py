@@ -6,7 +6,8 @@ rates that anybody looked at stay for an hour, for the chart of the next who loo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import trio
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
 
 STREAM_S: Final = 600.0
 """A stream ends then: who has left without a word does not keep it."""
-Teller: TypeAlias = "Callable[[str, str], Awaitable[None]]"
-"""Sends an event: its name and its data."""
+
+
+class Teller(Protocol):
+    """Sends an event: its name, its data, and what a browser that opens the stream again has seen
+    then; empty: as before.
+    """
+
+    async def __call__(self, name: str, data: str, seen: str = "") -> None:
+        """Send it."""
 
 
 class Events(Response):
@@ -42,17 +50,20 @@ class Events(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, tell: Callable[[Teller], Awaitable[None]], streams: Streams) -> None:
+    def __init__(
+        self, tell: Callable[[Teller], Awaitable[None]], streams: Streams, user: str = ""
+    ) -> None:
         super().__init__(headers={"cache-control": "no-store"})
         del self.headers["content-length"]
         self._tell = tell
         self._streams = streams
+        self._user = user
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send what there is to tell."""
 
-        async def teller(name: str, data: str) -> None:
-            body = event(name, data).encode()
+        async def teller(name: str, data: str, seen: str = "") -> None:
+            body = event(name, data, seen).encode()
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         async def leave(scope: trio.CancelScope) -> None:
@@ -63,7 +74,7 @@ class Events(Response):
         try:
             await self._send_events(teller, leave, send)
         finally:
-            self._streams.close()
+            self._streams.close(self._user)
 
     async def _send_events(
         self, teller: Teller, leave: Callable[[trio.CancelScope], Awaitable[None]], send: Send
@@ -78,23 +89,28 @@ class Events(Response):
 
 
 class Streams:
-    """How many are open, `most` at once."""
+    """How many are open: `most` at once, and half of them by one user."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open = 0
+        self._open: Counter[str] = Counter()
 
-    def open(self) -> None:
-        """Take a place for one. Raises: Failure when there is none."""
-        if self._open >= self._most:
-            raise Failure(
-                503, "busy", "{most} live pages are open: close one", {"most": self._most}
-            )
-        self._open += 1
+    def open(self, user: str = "") -> None:
+        """Take a place for one; without a name it is not known whose. Raises: Failure when there
+        is none.
+        """
+        of_user = self._most // 2
+        full = self._most if self._open.total() >= self._most else 0
+        if user and self._open[user] >= of_user:
+            full = of_user
+        if full:
+            raise Failure(503, "busy", "{most} live pages are open: close one", {"most": full})
+        self._open[user] += 1
 
-    def close(self) -> None:
+    def close(self, user: str = "") -> None:
         """Give it back."""
-        self._open -= 1
+        self._open[user] -= 1
+        self._open += Counter()
 
 
 class Live:
@@ -119,13 +135,14 @@ class Live:
                 await teller("figures", told(figures, snapshot.at_ms, language_of(request)))
                 await trio.sleep(TICK_S)
 
-        return self._events(tell)
+        return self._events(request, tell)
 
-    def _events(self, tell: Callable[[Teller], Awaitable[None]]) -> Response:
+    def _events(self, request: Request, tell: Callable[[Teller], Awaitable[None]]) -> Response:
         """A stream, where there is a place for it. Raises: Failure."""
+        user = viewer_of(request).name
         # The answer is sent in this step of the loop, so that none is lost in between.
-        self._streams.open()
-        return Events(tell, self._streams)
+        self._streams.open(user)
+        return Events(tell, self._streams, user)
 
     async def tail(self, request: Request) -> Response:
         """New messages of one topic; it ends where the topic cannot be read any more."""
@@ -137,20 +154,24 @@ class Live:
             except Failure as failure:
                 await teller("end", self._frame.said(request, failure))
 
-        return self._events(tell)
+        return self._events(request, tell)
 
     async def _follow(self, request: Request, topic: str, teller: Teller) -> None:
-        shown = {states.place_of(row) for row in await self._views.newest(request, topic)}
+        # Behind the newest that the page shows, or the last that this browser got.
+        seen = request.headers.get("last-event-id") or Fields(request.query_params)["since"]
+        rows = await self._views.newest(request, topic)
+        shown = {states.place_of(row) for row in rows if row["stored_at"] <= seen}
         viewer = viewer_of(request)
         while self._console.is_here(viewer, token_of(request.scope)):
-            rows = await self._views.newest(request, topic)
             for row in rows:
                 if states.place_of(row) not in shown:
-                    await teller("row", self._frame.piece(request, "message_row.html", row=row))
+                    piece = self._frame.piece(request, "message_row.html", row=row)
+                    await teller("row", piece, row["stored_at"])
             shown = {states.place_of(row) for row in rows}
             # Something is sent on each tick, so that a peer that has left is noticed.
             await teller("tick", "")
             await trio.sleep(TICK_S)
+            rows = await self._views.newest(request, topic)
 
 
 def told(figures: Mapping[str, Any], at_ms: int, language: str) -> str:
@@ -168,7 +189,8 @@ def told(figures: Mapping[str, Any], at_ms: int, language: str) -> str:
     return msgspec.json.encode({"at": at_ms // MILLI, "texts": texts, "points": points}).decode()
 
 
-def event(name: str, data: str) -> str:
+def event(name: str, data: str, seen: str = "") -> str:
     """One server-sent event."""
     lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
-    return f"event: {name}\n{lines}\n"
+    identity = f"id: {seen}\n" if seen else ""
+    return f"event: {name}\n{identity}{lines}\n"

@@ -27,7 +27,8 @@ class People:
         text = self._frame.translator(request)
         form = Fields(dict(await form_of(request)))
         name = form.needed("name")
-        arguments: dict[str, Any] = {"name": name, "secret": form.needed("secret")}
+        form.needed("secret")
+        arguments: dict[str, Any] = {"name": name, "secret": form["secret"]}
         if form["super"]:
             arguments["super"] = True
         await self._console.call(viewer_of(request), "users.create", arguments, confirmed=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -22,6 +24,10 @@ STANDS_S: Final = 30.0
 """A group that has read nothing for a minute, while its oldest message waits for longer."""
 SHOWN_MAX_BYTES: Final = 64 * 1024
 """How much of a body its page shows; the rest is left out, which is said."""
+DEPTH_MAX: Final = 32
+"""Brackets within each other of a JSON document that is shown with a line for each value."""
+NO_BRACKET: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[^\[\]{}]', re.DOTALL)
+OPENING: Final = b"[{"
 GLANCE_CHARACTERS: Final = 120
 """How much of a body a list shows."""
 MILLI: Final = 1_000
@@ -301,6 +307,8 @@ class Content(NamedTuple):
     text: str | None
     kind: str
     size: int | None
+    cut: int | None = None
+    """The bytes that are shown; None: all."""
 
 
 def content_of(message: Mapping[str, Any], *, may_read: bool) -> Content:
@@ -308,16 +316,32 @@ def content_of(message: Mapping[str, Any], *, may_read: bool) -> Content:
     body = body_of(message)
     if body is None or not may_read:
         return Content(None, "", None)
+    size = len(body)
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        return Content(hexadecimal(body, SHOWN_MAX_BYTES // 4), "hex", len(body))
-    if text.lstrip()[:1] in ("{", "[") and len(body) <= SHOWN_MAX_BYTES:
+        most = SHOWN_MAX_BYTES // 4
+        return Content(hexadecimal(body, most), "hex", size, most if size > most else None)
+    if text.lstrip()[:1] in ("{", "[") and is_shallow(body):
         try:
-            return Content(msgspec.json.format(body, indent=2).decode(), "JSON", len(body))
+            return Content(msgspec.json.format(body, indent=2).decode(), "JSON", size)
         except msgspec.DecodeError:
             pass
-    return Content(text[:SHOWN_MAX_BYTES], "text", len(body))
+    if size <= SHOWN_MAX_BYTES:
+        return Content(text, "text", size)
+    text = body[:SHOWN_MAX_BYTES].decode(errors="ignore")
+    return Content(text, "text", size, SHOWN_MAX_BYTES)
+
+
+def is_shallow(body: bytes) -> bool:
+    """Whether a JSON document may be indented: a line has the more signs the deeper it stands, and
+    of 64 KiB so would become as many megabytes.
+    """
+    if len(body) > SHOWN_MAX_BYTES:
+        return False
+    brackets = NO_BRACKET.sub(b"", body)
+    depths = accumulate(1 if sign in OPENING else -1 for sign in brackets)
+    return max(depths, default=0) <= DEPTH_MAX
 
 
 def body_of(message: Mapping[str, Any]) -> bytes | None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from aerobee.broker.console.pages.rates import Rates
 
 BEHIND_SHOWN: Final = 6
+FINDINGS_SHOWN: Final = 100
+"""Findings of a page, the severest; the API gives all."""
 FOUND: Final = 32
 """Messages of a search that names no number."""
 TAIL: Final = 50
@@ -46,7 +48,7 @@ class Views:
         snapshot = await self._console.snapshot(viewer)
         figures, _ = await self._console.record(viewer, "overview")
         listed, _ = await self._console.rows(viewer, "findings")
-        findings = await self._console.beside(states.linked, listed)
+        findings = await self._console.beside(states.linked, listed[:FINDINGS_SHOWN])
         rows, _ = await self._console.rows(viewer, "groups")
         groups = await self._console.beside(_behind, rows)
         return await self._frame.show(
@@ -55,6 +57,7 @@ class Views:
             here="/",
             at_ms=snapshot.at_ms,
             findings=findings,
+            found=len(listed),
             worst=states.worst(findings),
             figures=figures,
             brokers=states.brokers_of(snapshot.brokers),
@@ -102,7 +105,7 @@ class Views:
             name=name,
             severity=state.severity,
             state=state.word,
-            enabled=row is None or row["enabled"],
+            enabled=row is None or row["enabled"] is not False,
             diagnosis=diagnosis,
             findings=states.linked(diagnosis["findings"], on_group=name),
             oldest_s=max(waits, default=None if diagnosis["lag"] else 0),
@@ -183,7 +186,9 @@ class Views:
     ) -> tuple[list[dict[str, Any]], str]:
         """Messages, and why these may not be all. Raises: Failure."""
         arguments = {
-            name: query[name] for name in ("topic", "key", "tag", "since", "until") if query[name]
+            name: query[name]
+            for name in ("topic", "key", "tag", "since", "until", "after")
+            if query[name]
         }
         outcome = await self._console.call(
             viewer_of(request), "message.find", {**arguments, "max": most}
@@ -416,5 +421,5 @@ def _further(query: Fields, rows: Sequence[Mapping[str, Any]] | None, most: int)
         # By key the newest come first.
         oldest = min(row["stored_at"] for row in rows)
         return link("/messages", **kept, since=query["since"], until=formats.iso(oldest))
-    newest = max(row["stored_at"] for row in rows)
-    return link("/messages", **kept, since=formats.iso(newest), until=query["until"])
+    times = {"since": query["since"], "until": query["until"]}
+    return link("/messages", **kept, **times, after=states.place_of(rows[-1]))

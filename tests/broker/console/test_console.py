@@ -11,11 +11,16 @@ import trio
 
 from aerobee.broker.access.audit import Audit
 from aerobee.broker.access.authority import Account, Authority
+from aerobee.broker.config.settings.console import ConsoleConfig
 from aerobee.broker.console.assembly import make_console
+from aerobee.broker.console.console import THREADS, Console
 from aerobee.broker.console.inside import InsideClient, InsideSockets, ending
-from aerobee.broker.console.looks.viewers import Viewer
+from aerobee.broker.console.looks.viewers import Failure, Viewer
+from aerobee.client.blocking.client import Client
 from aerobee.client.steps.effects import Signal, Wait
+from aerobee.errors import NoNameServerError
 from tests.broker.desk import open_desk
+from tests.broker.peers import HandClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
 
 pytestmark = pytest.mark.trio
+WITHIN_S = 60.0
 
 
 async def test_rows_are_compared_with_policies_beside_the_loop(tmp_path: Path) -> None:
@@ -71,3 +77,40 @@ async def test_a_search_ends_when_nobody_waits_for_it_any_more() -> None:
         await began.wait()
         nursery.cancel_scope.cancel()
     assert await trio.to_thread.run_sync(ended.wait, 20)
+
+
+async def test_one_user_leaves_threads_to_others() -> None:
+    going_on, began = threading.Event(), trio.Event()
+    token = trio.lowlevel.current_trio_token()
+
+    class Slow(Client):
+        """A client that does not get to its name server for a long time."""
+
+        def start(self) -> None:
+            token.run_sync_soon(began.set)
+            assert going_on.wait(WITHIN_S)
+            raise NoNameServerError("no name server answers")
+
+    class Quick(Client):
+        def start(self) -> None:
+            raise NoNameServerError("no name server answers")
+
+    def connect(name: str, secret: str, address: str) -> Client:
+        return Slow("127.0.0.1:1") if name == "ann" else Quick("127.0.0.1:1")
+
+    console = Console(
+        None, clock=HandClock(), config=ConsoleConfig(), authority=lambda: None, connect=connect
+    )
+
+    async def ask(name: str) -> None:
+        viewer = Viewer(address="127.0.0.1", account=Account(name, b"secret"))
+        with pytest.raises(Failure, match="no name server answers"):
+            await console.call(viewer, "cluster.info", {})
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(THREADS):
+            nursery.start_soon(ask, "ann")
+        with trio.fail_after(WITHIN_S):
+            await began.wait()
+            await ask("bob")
+        going_on.set()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from contextlib import ExitStack
+from html import unescape
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import httpx
 import pytest
@@ -83,6 +85,29 @@ def test_every_answer_has_the_headers_that_protect_pages(anybody: ConsoleClient)
         assert headers["x-frame-options"] == "DENY"
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "error", "said"),
+    [
+        ("GET", "/nothing", 404, "not_found", "openapi.json"),
+        ("GET", "/topics/a/b/c", 404, "not_found", "openapi.json"),
+        ("PUT", "/topics/T", 405, "usage", "DELETE, GET, HEAD, PATCH"),
+        ("DELETE", "/groups", 405, "usage", "GET, HEAD, POST"),
+        ("POST", "/overview", 405, "usage", "GET, HEAD"),
+        ("GET", "/groups?name=billing", 400, "usage", "filter, sort, offset, limit"),
+    ],
+)
+def test_what_there_is_not_is_refused_in_json(
+    anybody: ConsoleClient, method: str, path: str, status: int, error: str, said: str
+) -> None:
+    if method == "GET":
+        answer = anybody.get(path)
+    else:
+        answer = anybody.send(method, path)
+    assert (answer.status, answer.document["error"]) == (status, error), answer.body
+    assert said in answer.document["text"]
+    assert status != 405 or answer.headers["allow"] == said
 
 
 def test_one_answer_has_so_many_messages(anybody: ConsoleClient) -> None:
@@ -427,14 +452,108 @@ def test_a_browser_logs_in_and_out(broker: BrokerProcess) -> None:
     assert browser.get("/me").status == 401
 
 
+def signed_in(broker: BrokerProcess) -> ConsoleClient:
+    """The browser of root; forms need `csrf_of` it."""
+    browser = client_of(broker)
+    login = browser.form("/login", f"name=root&secret={SECRET}")
+    browser.headers["cookie"] = login.headers["set-cookie"].partition(";")[0]
+    return browser
+
+
+def sent(browser: ConsoleClient, path: str, **fields: str) -> str:
+    """The page behind a form that is confirmed."""
+    csrf = browser.get("/me").value["csrf"]
+    answer = browser.form(path, urlencode({**fields, "csrf": csrf, "confirmed": "yes"}))
+    assert answer.status == 200, answer.body
+    return answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "expected"),
+    [
+        ("a\r\nb\n", "a\r\nb\r\n", "a\r\nb\n"),
+        ("\na\n", "\r\na\r\n", "\na\n"),
+        ("a\nb", "a\r\nc", "a\nc"),
+        ("a\r\nb", "a\r\nc", "a\r\nc"),
+    ],
+)
+def test_the_body_of_an_edited_letter_changes_where_its_field_was_changed(
+    broker: BrokerProcess, admin: AdminClient, body: str, field: str, expected: str
+) -> None:
+    """Browsers send the end of a line as two signs, and leave out a first empty line."""
+    admin.create_group(GroupConfig(name="careful"))
+    admin.create_topic("Mended", queues=1)
+    admin.create_topic("%DLQ%careful", queues=1)
+    with Producer(broker.namesrv_address, group="p", credentials=ROOT) as producer:
+        letter = producer.send(Message("%DLQ%careful", body.encode()))
+    browser = signed_in(broker)
+    place = f"{letter.queue}@{letter.queue_offset}"
+    page = browser.request("GET", f"/letters/edit?{urlencode({'group': 'careful', 'id': place})}")
+    assert f">\n{body}</textarea>" in page.body.decode()
+    fields = {"group": "careful", "id": place, "tag": "new", "to_topic": "Mended", "body": field}
+    sent(browser, "/letters/edit", **fields)
+    newest = browser.get("/topics/Mended/tail?count=1").value[0]
+    assert (newest["body"], newest["tag"]) == (expected, "new")
+
+
+def test_a_change_of_a_topic_leaves_what_was_not_changed(
+    broker: BrokerProcess, admin: AdminClient
+) -> None:
+    admin.create_topic("Uneven", queues=4)
+    admin.change_topic("Uneven", write_queues=2)
+    browser = signed_in(broker)
+    sent(browser, "/topic/alter", name="Uneven", queues="2", perm="r")
+    (there,) = admin.describe_topic("Uneven").configs
+    assert (there.read_queues, there.write_queues, there.perm & 6) == (4, 2, 4)
+    sent(browser, "/topic/alter", name="Uneven", queues="3", perm="")
+    (there,) = admin.describe_topic("Uneven").configs
+    assert (there.read_queues, there.write_queues, there.perm & 6) == (3, 3, 4)
+
+
+def test_a_secret_goes_to_the_broker_as_it_was_typed(broker: BrokerProcess) -> None:
+    """Brokers refuse this one; without its blanks it would be another than its user knows."""
+    browser = signed_in(broker)
+    fields = {"name": "spaced", "secret": " with spaces ", "csrf": browser.get("/me").value["csrf"]}
+    refused = browser.form("/users", urlencode(fields))
+    assert (refused.status, b"blanks at an end" in refused.body) == (409, True), refused.body
+
+
+def test_a_live_page_goes_on_behind_what_it_shows(
+    broker: BrokerProcess, admin: AdminClient
+) -> None:
+    """Messages that come between the page and its stream, or between two streams, are not lost."""
+    admin.create_topic("Followed", queues=1)
+    browser = signed_in(broker)
+    with Producer(broker.namesrv_address, group="p", credentials=ROOT) as producer:
+        producer.send(Message("Followed", b"x", keys=("seen",)))
+        page = browser.request("GET", "/tail?topic=Followed").body.decode()
+        events = re.search(r'data-events="([^"]+)"', page)
+        assert events is not None
+        (shown,) = browser.get("/topics/Followed/tail?count=1").value
+
+        def later() -> bool:
+            producer.send(Message("Followed", b"x", keys=("between",)))
+            (newest,) = browser.get("/topics/Followed/tail?count=1").value
+            return bool(newest["stored_at"] > shown["stored_at"])
+
+        eventually(later, within_s=60, what="a message of another millisecond")
+    with socket.create_connection(("127.0.0.1", browser.port), timeout=60) as live:
+        path, cookie = unescape(events[1]), browser.headers["cookie"]
+        live.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\ncookie: {cookie}\r\n\r\n".encode())
+        told = b""
+        while b"event: tick" not in told:
+            told += live.recv(65_536)
+    assert b"between" in told
+    assert b"seen" not in told
+    assert re.search(rb"\nid: \S+\n", told)
+
+
 @pytest.mark.parametrize(("letters", "status"), [(200, 400), (300, 400), (2, 404)])
 def test_a_form_with_many_fields_is_told_what_is_wrong(
     broker: BrokerProcess, letters: int, status: int
 ) -> None:
     """200 are more than a page sends, 300 more than any form has; the token is the last field."""
-    browser = client_of(broker)
-    login = browser.form("/login", f"name=root&secret={SECRET}")
-    browser.headers["cookie"] = login.headers["set-cookie"].partition(";")[0]
+    browser = signed_in(broker)
     csrf = browser.get("/me").value["csrf"]
     chosen = "&".join(f"id=T/b/0@{number}" for number in range(letters))
     answer = browser.form("/letters/resend", f"group=g&what=redrive&{chosen}&csrf={csrf}")

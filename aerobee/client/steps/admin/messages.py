@@ -223,7 +223,8 @@ def read_messages(
         most = min(PULL_AT_ONCE, max_messages - len(collected))
         following, messages = yield from pulled(routes, queue, offset, most, tag)
         if after is not None:
-            messages = [one for one in messages if log_order(one) > log_order(after)]
+            behind = log_order(after)
+            messages = [message for message in messages if log_order(message) > behind]
         wanted = within(messages, room, before, first_anyway=not collected)
         collected += wanted
         if len(wanted) < len(messages) or following is None or following <= offset:

@@ -93,7 +93,13 @@
       source.close();
       say(element, event.data);
     });
-    source.onerror = () => say(element, element.dataset.lost);
+    source.onerror = () => {
+      say(element, element.dataset.lost);
+      // A browser opens a stream that was refused no more. The page leads to the login, or to a
+      // place among the live pages that is free by then.
+      if (source.readyState !== EventSource.CLOSED) return;
+      setTimeout(() => { if (element.isConnected) location.reload(); }, REFRESH_MS);
+    };
     source.onopen = () => say(element, element.dataset.open);
   }
 

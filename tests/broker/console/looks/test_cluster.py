@@ -18,6 +18,7 @@ from aerobee.broker.console.looks.cluster import (
     DROPPED_MS,
     LOOK_FAILED,
     LOOK_S,
+    OLD_S,
     ClusterLooks,
     dropped_row,
     dropped_since,
@@ -302,6 +303,24 @@ async def test_a_page_waits_for_the_first_look_alone() -> None:
     go.set()
     await other_than(shown, looks, "a", look)
     assert made == 2
+
+
+@pytest.mark.trio
+async def test_who_comes_later_waits_for_another_look_than_an_old_one() -> None:
+    """Else who asks once an hour would always get the figures of an hour ago."""
+    clock, made = HandClock(), 0
+    looks = ClusterLooks(clock)
+
+    def look(before: ClusterLook) -> ClusterLook:
+        nonlocal made
+        made += 1
+        return ClusterLook(rows=({"number": made},))
+
+    await other_than(None, looks, "a", look)
+    clock.seconds += OLD_S + 1
+    with trio.fail_after(WITHIN_S):
+        shown = await looks.newest("a", look)
+    assert shown.rows == ({"number": 2},)
 
 
 async def other_than(

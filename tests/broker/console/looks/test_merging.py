@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+from aerobee.broker.access.authority import Account, Authority
+from aerobee.broker.access.policies import Policy, PolicyType
 from aerobee.broker.console.looks.merging import merged, missing_of
-from aerobee.broker.console.looks.snapshot import ClusterLook
+from aerobee.broker.console.looks.snapshot import OVERVIEW, ClusterLook
+from aerobee.broker.console.looks.viewers import Viewer
 from aerobee.client.steps.admin.broker_tables import BrokerTables, Extent, Progress, progress_in
 from aerobee.client.steps.admin.brokers import Broker
+from aerobee.remoting.wire.bodies.auth import PolicyEntryInfo
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.store.format.system_names import DLQ_PREFIX
@@ -70,6 +75,51 @@ def test_a_slave_stands_for_its_dead_master() -> None:
     look = look_at({"broker": "a"} | DEAD, {"broker": "a", "id": 1}, a=tables("a", 3))
     assert missing_of(look) == []
     assert merged(None, look, 1).groups[0]["lag"] == 3
+
+
+def test_of_a_slave_here_the_rows_are_those_of_its_master() -> None:
+    """A slave knows no client that talks to its master alone: its groups would have no members."""
+    at_slave = {"members": 0, "lag": 9, "lag_at_least": 9, "dead_letters": 0, "lag_s": 1.0}
+    group = merged(None, look_at({"broker": "a"}, a=tables("a", 3)), 1).groups[0]
+    own = replace(
+        merged(None, ClusterLook(), 1),
+        overview=dict.fromkeys(OVERVIEW) | {"broker": "a", "log_bytes": 7},
+        groups=[{**group, **at_slave}],
+    )
+    here = {"broker": "a", "id": 1, "own": True}
+    look = look_at({"broker": "a"}, here, a=tables("a", 3))
+    shown = merged(own, look, 1)
+    assert (shown.groups[0]["lag"], len(shown.groups)) == (3, 1)
+    assert shown.overview["log_bytes"] == 7
+    alone = merged(own, look_at({"broker": "a"} | DEAD, here), 1)
+    assert alone.groups[0]["lag"] == 9, "its master does not answer"
+
+
+def test_the_time_is_that_of_the_oldest_part() -> None:
+    look = look_at({"broker": "a"}, a=tables("a", 3))
+    own = replace(merged(None, ClusterLook(), 1), overview=dict.fromkeys(OVERVIEW), at_ms=50)
+    assert merged(own, replace(look, at_ms=40), 60).at_ms == 40
+    assert merged(own, replace(look, at_ms=55), 60).at_ms == 50
+    assert merged(None, replace(look, at_ms=40), 60).at_ms == 40
+    assert merged(None, ClusterLook(failure="no"), 60).at_ms == 60
+
+
+def test_a_finding_is_there_for_who_may_see_it_however_many_others_have() -> None:
+    names = [f"g{number:03}" for number in range(300)] + ["mine"]
+    behind = Progress(5, 0, 0, 0.0, frozenset({"T"}), frozenset({"T"}))
+    many = tables(
+        "a",
+        5,
+        groups={name: SubscriptionGroupConfig(group_name=name) for name in names},
+        progress=dict.fromkeys(names, behind),
+        members=dict.fromkeys(names),
+    )
+    account = Account("ann", b"secret")
+    entry = PolicyEntryInfo(resource="Group:mine", actions=["Get"], decision="Allow")
+    authority = Authority({"ann": account}.get, lambda _: [Policy(PolicyType.CUSTOM, [entry])])
+    ann = Viewer(address="127.0.0.1", account=account, authority=authority)
+    snapshot = merged(None, look_at({"broker": "a"}, a=many), 1)
+    assert [found["group"] for found in snapshot.findings_of(ann)] == ["mine"]
 
 
 def test_what_was_not_asked_yet_is_not_known() -> None:

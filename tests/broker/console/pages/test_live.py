@@ -86,6 +86,17 @@ def test_one_live_page_too_many_is_told_so() -> None:
     streams.open()
 
 
+def test_one_user_has_half_of_the_live_pages() -> None:
+    streams = Streams(4)
+    for _ in range(2):
+        streams.open("ann")
+    with pytest.raises(Failure, match="2 live pages are open"):
+        streams.open("ann")
+    streams.open("bob")
+    streams.close("ann")
+    streams.open("ann")
+
+
 @pytest.mark.service
 def test_live_pages_leave_connections_to_others(tmp_path: Path) -> None:
     port = free_port()

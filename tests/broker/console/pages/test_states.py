@@ -78,6 +78,8 @@ def test_a_finding_leads_to_where_it_is_mended() -> None:
         ({"body": '{"a":1}'}, ('{\n  "a": 1\n}', "JSON", 7)),
         ({"body": "{no"}, ("{no", "text", 3)),
         ({"body_base64": "AP8="}, (None, "hex", 2)),
+        ({"body": "[" * 40}, ("[" * 40, "text", 40)),
+        ({"body": '"[' * 40}, ('"[' * 40, "text", 80)),
         ({}, (None, "", None)),
     ],
 )
@@ -87,6 +89,16 @@ def test_a_body_is_shown_in_the_form_that_it_has(
     shown = states.content_of(message, may_read=True)
     assert (shown.kind, shown.size) == content[1:]
     assert content[0] is None or shown.text == content[0]
+
+
+def test_a_page_says_how_much_of_a_body_it_shows() -> None:
+    """A body of 64 KiB would be as many MiB with a line for each of its values."""
+    deep = "[" * 900 + "1," * 30_000 + "1" + "]" * 900
+    shown = states.content_of({"body": deep}, may_read=True)
+    assert (shown.text, shown.kind, shown.cut) == (deep, "text", None)
+    most = states.SHOWN_MAX_BYTES
+    cut = states.content_of({"body": "é" * most}, may_read=True)
+    assert (cut.text, cut.size, cut.cut) == ("é" * (most // 2), 2 * most, most)
 
 
 def test_nobody_without_the_right_is_shown_a_body() -> None:
