@@ -5,8 +5,7 @@
 Prints one line for each figure: what it is now, its limit, and where the worst stand. A figure that
 is within its limit is held; `--check` fails when one of those is beyond it. What is not reached yet
 is listed. A limit may be lowered, never raised; when a figure is reached it is moved to the held.
-Lines of a module have a guide and no limit: a module ends where its concept ends. How much there is
-of what, and how a message travels, is counted by `python -m tests.shape`.
+Lines of a module have a guide and no limit: a module ends where its concept ends.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.kit.private_names import private_uses
-from tests.kit.source_tree import length, modules, packages
-from tests.shape import groups, module_graph
+from tests.kit.source_tree import groups, import_graph, length, modules, packages
 
 if TYPE_CHECKING:
     import ast
@@ -70,7 +68,7 @@ def figures(modules: Mapping[str, Module], tests: Sequence[Module] = ()) -> list
         for module in code
         if module.top == "broker" and module.room and module.path.name != "__init__.py"
     )
-    circles = groups(module_graph(modules, lazy=True, typing=True))
+    circles = groups(import_graph(modules))
     many = {place: count for place, count in constructors.items() if count > 7}
     private = private_uses(modules.values(), tests)
     return [

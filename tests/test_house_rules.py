@@ -17,7 +17,10 @@ from tests.kit.source_tree import (
     ROOT,
     Import,
     Module,
+    folder_graphs,
     folder_name,
+    groups,
+    import_graph,
     length,
     modules,
     packages,
@@ -25,7 +28,6 @@ from tests.kit.source_tree import (
 )
 from tests.pages import sdk
 from tests.pages.__main__ import stale
-from tests.shape import groups, module_graph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -284,8 +286,13 @@ def test_nothing_is_imported_by_the_name_of_its_folder() -> None:
 
 def test_no_import_goes_in_a_circle() -> None:
     """Not even one for type checkers, or inside a function."""
-    circles = groups(module_graph(MODULES, lazy=True, typing=True))
+    circles = groups(import_graph(MODULES))
     assert not circles, lines(*(" ".join(circle) for circle in circles))
+
+
+def test_no_folders_import_each_other() -> None:
+    knots = {folder: groups(graph) for folder, graph in folder_graphs(MODULES).items()}
+    assert not any(knots.values()), knots
 
 
 def loaded_by(statement: str) -> set[str]:

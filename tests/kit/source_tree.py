@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("aerobee", "broker", "remoting", "store")
@@ -154,6 +154,70 @@ def modules(folder: str, root: Path = ROOT) -> tuple[Module, ...]:
 def python_files(folder: str, root: Path = ROOT) -> list[Path]:
     """Every Python file below a folder of the tree, sorted."""
     return sorted(path for path in (root / folder).rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def import_graph(modules: Mapping[str, Module]) -> dict[str, set[str]]:
+    """Which module imports which, in functions and for type checkers as well."""
+    return {
+        name: {
+            found.target
+            for found in module.imports
+            if found.target in modules and found.target != name
+        }
+        for name, module in modules.items()
+    }
+
+
+def folder_graphs(modules: Mapping[str, Module]) -> dict[str, dict[str, set[str]]]:
+    """For each folder with sub-folders: which of these imports which, in whatever way.
+
+    Modules that lie in the folder itself stand above or below all of its sub-folders: they count
+    for none of them.
+    """
+    graphs: dict[str, dict[str, set[str]]] = {}
+    for module in modules.values():
+        home = module.path.relative_to(module.root).parent.parts
+        for found in module.imports:
+            target = modules.get(found.target)
+            if target is None:
+                continue
+            other = target.path.relative_to(target.root).parent.parts
+            same = 0
+            while same < min(len(home), len(other)) and home[same] == other[same]:
+                same += 1
+            if 0 < same < min(len(home), len(other)):
+                graph = graphs.setdefault("/".join(home[:same]), {})
+                graph.setdefault(home[same], set()).add(other[same])
+                graph.setdefault(other[same], set())
+    return graphs
+
+
+def groups(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Groups of more than one of which each reaches each other (Tarjan), the largest first."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in sorted(graph[name]):
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return sorted(found, key=len, reverse=True)
 
 
 def folder_name(imported: str) -> str:
