@@ -27,6 +27,7 @@ from aerobee import ConsumeFrom, Message
 from aerobee.blocking import Producer, PushConsumer
 from aerobee.remoting.grpc import messages
 from tests.faults import feature_kills
+from tests.faults.feature_clients import Popper
 from tests.faults.mixed_run import Works
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.campaign import Campaign
@@ -95,6 +96,9 @@ class Soak(feature_kills.Life):
         self.sums: dict[str, Sums] = {name: Sums() for name in LIMITS}
         self.filler = data.parent / "filler"
         self.pressed = os.path.ismount(data.parent)
+        for client in self.clients:
+            if isinstance(client, Popper):
+                client.disk_fills = self.pressed
         self._took_ms: list[float] = []
         self._received = 0
 
