@@ -109,7 +109,8 @@ def test_a_new_certificate_counts_for_new_connections_and_old_ones_stay(tmp_path
         after.cert.rename(before.cert)
         os.kill(broker.child.pid, signal.SIGHUP)
         eventually(
-            lambda: broker.log.read_text().count("tls.loaded") == 2,
+            # The watch may look in the same moment, and load them once more.
+            lambda: broker.log.read_text().count("tls.loaded") >= 2,
             within_s=RELOADED_WITHIN_S,
             what="the new certificate",
         )

@@ -371,7 +371,8 @@ def test_a_silent_broker_gets_a_new_connection_and_then_an_end(connect: Connecti
         ),
     ):
         script.read(10, connect)
-    assert len(script.asked) == connect.made == 5
+    # Each for as long as it has, within a time for all: a slow machine makes fewer.
+    assert 2 <= len(script.asked) == connect.made <= 5
 
 
 def test_a_lost_answer_is_asked_for_again(connect: Connections) -> None:
