@@ -12,29 +12,22 @@ timers into the revive log, meet there, and are indexed.
 from __future__ import annotations
 
 import argparse
-import gc
-import logging
 import re
 import socket
-import statistics
 import struct
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
 import trio
 
-from aerobee.remoting.server.poller import READ
 from aerobee.remoting.wire.bodies.pop import bit_set
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.command import encode_request
 from aerobee.store.format.system_names import WHEEL_TOPIC
 from bench.arguments import chosen, program, whole
-from bench.machine import describe
-from bench.rounds import in_process
-from tests.kit.ports import free_block
+from bench.rounds import begin, per_message, serve_ready, serving
 from tests.kit.raw_client import pull_fields
 
 if TYPE_CHECKING:
@@ -81,10 +74,7 @@ class Bench:
         began = time.thread_time_ns()
         target = self.stats.requests + requests
         while self.stats.requests < target or any(one.waiting for one in self.selectors):
-            for selector in self.selectors:
-                events = [(fd, READ) for fd in selector.poller.holding()]
-                if events or selector.waiting:
-                    selector.round(events)
+            serve_ready(self.selectors)
         return time.thread_time_ns() - began
 
     def answers(self) -> list[bytes]:
@@ -175,8 +165,7 @@ async def measure(
         behind += await slept(0.003)
     if controller.broker.core.store.max_offset(WHEEL_TOPIC, 0):
         behind += await slept(SETTLED_S) - await slept(SETTLED_S)
-    messages = CONNECTIONS * MESSAGES * 1e3
-    return statistics.quantiles(took, n=10)[0] / messages, behind / rounds / messages
+    return per_message(took, behind, CONNECTIONS * MESSAGES)
 
 
 async def slept(seconds: float) -> int:
@@ -188,13 +177,7 @@ async def slept(seconds: float) -> int:
 
 async def run(directory: Path, names: list[str], rounds: int) -> None:
     """Print a line per case."""
-    port = free_block().listen
-    controller = in_process(directory, port)
-    served = trio.Event()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(controller.run, lambda _: served.set())
-        await served.wait()
-        gc.freeze()
+    async with serving(directory) as (controller, port):
         bench = Bench(controller, port)
         await trio.sleep(0.5)
         await fill(bench)
@@ -206,8 +189,6 @@ async def run(directory: Path, names: list[str], rounds: int) -> None:
             print(f"{name:<60} {per_round:>8.2f} {behind:>8.2f}", flush=True)
         for client in bench.clients:
             client.close()
-        await trio.sleep(0.1)
-        controller.stop()
 
 
 @program
@@ -218,9 +199,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=whole, default=400)
     arguments = parser.parse_args()
     names = chosen(arguments.only, CASES)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    print(describe())
-    print(f"{'µs of CPU per message':<60} {'round':>8} {'behind':>8}")
+    begin(60)
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
         trio.run(run, Path(directory), names, arguments.rounds)
 
