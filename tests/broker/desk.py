@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.broker.answers import refusal
 from aerobee.broker.broker import Broker
@@ -20,6 +21,7 @@ from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.command import ONEWAY, Command
 from aerobee.remoting.wire.headers.pull import PullMessage
 from aerobee.remoting.wire.headers.send import SendMessageV2
+from aerobee.store.format.record import Record, records
 from tests.broker.peers import Peer
 from tests.kit.quick_disk import QuickDisk
 from tests.kit.running_store import TrioClock, roll_at_once, whole_steps
@@ -205,6 +207,37 @@ class Desk:
     async def pull(self, topic: str = "t", queue_offset: int = 0, **fields: Any) -> Answer:
         """Pull with a subscription of its own, not to be held."""
         return await self.ask(pull_header(topic, queue_offset, **fields))
+
+    def records(self, topic: str = "t", queue_id: int = 0) -> list[Record]:
+        """Everything in a queue, in its order."""
+        found: list[Record] = []
+        at = self.store.min_offset(topic, queue_id)
+        while at < self.store.max_offset(topic, queue_id):
+            result = self.store.get(topic, queue_id, at, 1_000)
+            found += records(result.views)
+            at = result.next_begin_offset
+        return found
+
+    def bodies(self, topic: str = "t") -> list[bytes]:
+        """Those of queue 0."""
+        return [bytes(record.body) for record in self.records(topic)]
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    async def pass_s(self, seconds: float, step_s: float = 0.5) -> None:
+        """Let virtual time pass in steps; what each of them wakes runs, and has its disk."""
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, MockClock)
+        end = trio.current_time() + seconds
+        while (left := end - trio.current_time()) > 0:
+            clock.jump(min(left, step_s))
+            await wait_all_tasks_blocked()
+            await self.puts.durable()
+            if (timers := self.broker.timers) is not None and timers.wheel is not None:
+                async with timers.wheel.saving:
+                    pass
+            await wait_all_tasks_blocked()
 
 
 def send_header(topic: str = "t", cls: type[Any] = SendMessageV2, **fields: Any) -> Any:

@@ -12,14 +12,12 @@ from aerobee.broker.pop.pop_records import Receipt, receipt_of
 from aerobee.remoting.wire.bodies.pop import BatchAck, BatchAckRequest, bit_set
 from aerobee.remoting.wire.headers import pop as headers
 from aerobee.store.format.properties import decode, encode
-from aerobee.store.format.record import Record, read
+from aerobee.store.format.record import Record, records
 from tests.broker.desk import Desk, body_of, open_desk, said
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
-
-    from trio.testing import MockClock
 
     from aerobee.remoting.wire.answer import Answer
     from aerobee.store.clock import Clock
@@ -43,26 +41,9 @@ class Popped(NamedTuple):
 class Pops:
     """What a test does."""
 
-    def __init__(self, desk: Desk, clock: MockClock) -> None:
+    def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.clock = clock
         self.count = 0
-
-    def now_ms(self) -> int:
-        return self.desk.clock.now_ms()
-
-    async def pass_s(self, seconds: float, step_s: float = 0.5) -> None:
-        """Let time pass in steps; after each, what it woke runs, and the disk is waited for."""
-        end = trio.current_time() + seconds
-        timers = self.desk.timers
-        assert timers is not None
-        while (left := end - trio.current_time()) > 0:
-            self.clock.jump(min(left, step_s))
-            await trio.testing.wait_all_tasks_blocked()
-            await self.desk.puts.durable()
-            async with timers.saving:
-                pass
-            await trio.testing.wait_all_tasks_blocked()
 
     async def send(
         self, *bodies: bytes, topic: str = "t", queue_id: int = 0, tag: str = ""
@@ -81,7 +62,7 @@ class Pops:
             "max_msg_nums": 32,
             "invisible_time": 60_000,
             "poll_time": 0,
-            "born_time": self.now_ms(),
+            "born_time": self.desk.now_ms(),
             "init_mode": 0,
             **fields,
         }
@@ -175,11 +156,7 @@ def popped_of(answer: Answer, topic: str = "t") -> list[Popped]:
     }
     assert len(starts) == len(infos(header, "start")), "a second entry makes the client throw"
     found = []
-    body = body_of(answer)
-    at = 0
-    while at < len(body):
-        record = read(body, at)
-        at += record.size
+    for record in records([body_of(answer)]):
         assert record.topic == topic
         properties = decode(record.properties)
         if "POP_CK" in properties:
@@ -209,7 +186,6 @@ def infos(header: dict[str, str], kind: str) -> list[str]:
 @asynccontextmanager
 async def open_pops(
     root: Path,
-    clock: MockClock,
     disk: Disk | None = None,
     *,
     wall: Clock | None = None,
@@ -223,7 +199,7 @@ async def open_pops(
         await nursery.start(desk.timers.run)
         await nursery.start(desk.revive.run)
         await nursery.start(desk.pop_hold.run)
-        yield Pops(desk, clock)
+        yield Pops(desk)
         nursery.cancel_scope.cancel()
 
 

@@ -20,10 +20,10 @@ import trio
 from trio.testing import MockClock
 
 from aerobee.remoting.wire.headers.transaction import EndTransaction
-from aerobee.store.format.record import records
 from tests.broker.desk import open_desk, said
 from tests.broker.pops import Pops
 from tests.kit.campaign import Campaign
+from tests.kit.records import bodies_of
 from tests.kit.running_store import TrioClock
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Life:
         end = trio.current_time() + seconds
         since_ms = self.wall.now_ms()
         while trio.current_time() < end:
-            await self.pops.pass_s(1, step_s=0.5)
+            await self.pops.desk.pass_s(1, step_s=0.5)
             self.look()
             await self.check(since_ms)
 
@@ -219,7 +219,7 @@ class Life:
         assert store.min_offset(topic, 0) == 0, "messages were deleted for their age"
         while len(found) < store.max_offset(topic, 0):
             result = await store.complete(partial(store.get, topic, 0, len(found), 1_000))
-            found += [bytes(record.body).decode() for record in records(result.views)]
+            found += [body.decode() for body in bodies_of(result.views)]
         return found
 
     async def end(self) -> None:
@@ -234,7 +234,7 @@ class Life:
 
 
 @asynccontextmanager
-async def running(root: Path, clock: MockClock, wall: TrioClock) -> AsyncIterator[Pops]:
+async def running(root: Path, wall: TrioClock) -> AsyncIterator[Pops]:
     """A broker of which everything runs that waits."""
     async with open_desk(root, clock=wall, **SETTINGS) as desk, trio.open_nursery() as nursery:
         await desk.dedupe.run()
@@ -247,7 +247,7 @@ async def running(root: Path, clock: MockClock, wall: TrioClock) -> AsyncIterato
             assert feature is not None
             for service in (*feature.services, *feature.master_services):
                 await nursery.start(service.run)
-        pops = Pops(desk, clock)
+        pops = Pops(desk)
         yield pops
         await pops.stop()
         nursery.cancel_scope.cancel()
@@ -265,11 +265,11 @@ STEPS_OF = (
 )
 
 
-async def lives(run: Run, cycle: Cycle, clock: MockClock) -> None:
+async def lives(run: Run, cycle: Cycle) -> None:
     """Some lives of one directory."""
     root, rng, wall, book = run.directory / str(cycle.number), cycle.rng, TrioClock(), Book()
     for number in range(LIVES + 1):
-        async with running(root, clock, wall) as pops:
+        async with running(root, wall) as pops:
             life = Life(pops, wall, rng, run, book)
             for one in book.waiting.values():
                 # The delay of a level counts from a start on.
@@ -290,8 +290,7 @@ async def lives(run: Run, cycle: Cycle, clock: MockClock) -> None:
 def feature_clocks(run: Run) -> None:
     """Each cycle is one directory."""
     for cycle in run.cycles():
-        clock = MockClock()
-        trio.run(lives, run, cycle, clock, clock=clock)
+        trio.run(lives, run, cycle, clock=MockClock())
 
 
 R14B = Campaign(

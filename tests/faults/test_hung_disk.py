@@ -126,7 +126,7 @@ async def a_timer(pops: Pops) -> None:
     properties = "TIMER_DELAY_MS\x0160000\x02UNIQ_KEY\x01T\x02"
     answer = await pops.desk.send(properties=properties)
     assert answer.code == 0
-    await pops.pass_s(0.5)
+    await pops.desk.pass_s(0.5)
 
 
 async def a_delay(pops: Pops) -> None:
@@ -141,7 +141,7 @@ async def a_pop(pops: Pops) -> None:
 
 
 async def a_transaction(pops: Pops) -> None:
-    bank = Bank(pops.desk, pops.clock)
+    bank = Bank(pops.desk)
     half = await bank.half()
     await bank.end_oneway(half, COMMIT)
 
@@ -176,7 +176,7 @@ async def test_the_loop_goes_on_while_background_work_waits_for_a_hung_disk(
     waiter = WAITERS[name]
     mock_clock.rate = 1.0
     disk = FaultyDisk(tmp_path)
-    async with open_pops(tmp_path, mock_clock, disk, flush_disk_type=flush) as pops:
+    async with open_pops(tmp_path, disk, flush_disk_type=flush) as pops:
         watch = Watch(disk)
         await settle(pops)
         await waiter.prepare(pops)
@@ -196,7 +196,7 @@ async def test_no_disk_call_of_the_loop_can_hang_while_the_broker_serves(
     mock_clock.rate = 1.0
     disk = FaultyDisk(tmp_path)
     async with (
-        open_pops(tmp_path, mock_clock, disk, prepares=True) as pops,
+        open_pops(tmp_path, disk, prepares=True) as pops,
         trio.open_nursery() as nursery,
     ):
         desk = pops.desk
@@ -211,7 +211,7 @@ async def test_no_disk_call_of_the_loop_can_hang_while_the_broker_serves(
         await desk.store.flush_queues()
         await wheel(pops).save()
         for _ in range(5):
-            await pops.pass_s(1.0)
+            await pops.desk.pass_s(1.0)
         assert watch.of_loop == set(ALLOWED)
         nursery.cancel_scope.cancel()
 

@@ -31,7 +31,6 @@ from aerobee.store.results import PutStatus
 from tests.broker.delay.test_schedule import park, still_desk
 from tests.broker.pop.test_pop import REVIVE_LOG
 from tests.broker.pops import open_pops
-from tests.broker.records import records_of
 from tests.broker.timers.test_timers import open_bench
 from tests.broker.transactions.test_check_service import COMMIT, open_bank
 
@@ -158,7 +157,7 @@ async def test_delay_levels_go_on_behind_any_record(
         for _ in range(3):
             autojump_clock.jump(2)
             await desk.schedule.tick()
-        good = [one for one in records_of(desk.store, "t") if bytes(one.body) != b"odd"]
+        good = [one for one in desk.records("t") if bytes(one.body) != b"odd"]
         assert [bytes(one.body) for one in good] == [b"%d" % n for n in range(0, 100, 10)]
         assert desk.store.max_offset(SCHEDULE_TOPIC, 0) == end, "nothing goes round"
         assert desk.store.stats.set_aside["schedule"]
@@ -172,17 +171,21 @@ async def test_timers_go_on_behind_any_record(
     random = Random(seed)
     async with open_bench(tmp_path) as bench:
         for number in range(100):
-            usual = {"REAL_TOPIC": "u", "REAL_QID": "0", "TIMER_OUT_MS": str(bench.now_ms() + 1000)}
+            usual = {
+                "REAL_TOPIC": "u",
+                "REAL_QID": "0",
+                "TIMER_OUT_MS": str(bench.desk.now_ms() + 1000),
+            }
             put_odd(bench.desk, random, WHEEL_TOPIC, 0, properties_of(random, **usual), b"odd")
             if not number % 10:
                 await bench.send(b"%d" % number, TIMER_DELAY_SEC=2)
         bench.desk.after_round()
-        await bench.pass_s(mock_clock, 6)
-        good = [body for body in bench.bodies() if body != b"odd"]
+        await bench.desk.pass_s(6)
+        good = [body for body in bench.desk.bodies() if body != b"odd"]
         assert sorted(good) == sorted(b"%d" % n for n in range(0, 100, 10))
         end = bench.desk.store.max_offset(WHEEL_TOPIC, 0)
         assert bench.timers.timers.queue_offset == end
-        await bench.pass_s(mock_clock, 6)
+        await bench.desk.pass_s(6)
         assert bench.desk.store.max_offset(WHEEL_TOPIC, 0) == end, "nothing goes round"
         assert bench.desk.store.stats.set_aside["timers"]
 
@@ -193,7 +196,7 @@ async def test_transactions_go_on_behind_any_record(
     tmp_path: Path, mock_clock: MockClock, seed: int
 ) -> None:
     random = Random(seed)
-    async with open_bank(tmp_path, mock_clock, transaction_check_max=2) as bank:
+    async with open_bank(tmp_path, transaction_check_max=2) as bank:
         bank.producer()
         good = []
         for number in range(60):
@@ -207,15 +210,15 @@ async def test_transactions_go_on_behind_any_record(
         for one in good:
             assert (await bank.end(one, COMMIT)).code == 0
         await bank.pass_s(600)
-        assert bank.bodies() == [b"0", b"20", b"40"]
+        assert bank.desk.bodies() == [b"0", b"20", b"40"]
         end = bank.desk.store.max_offset(HALF_TOPIC, 0)
         assert end <= 60 * 4 + 10
     # What these records named is known again, or not, but the service starts and goes on.
-    async with open_bank(tmp_path, mock_clock, transaction_check_max=2) as bank:
+    async with open_bank(tmp_path, transaction_check_max=2) as bank:
         half = await bank.half(b"later")
         await bank.pass_s(61)
         assert (await bank.end(half, COMMIT, from_transaction_check=True)).code == 0
-        assert b"later" in bank.bodies()
+        assert b"later" in bank.desk.bodies()
 
 
 def odd_entry(random: Random) -> dict[str, Any]:
@@ -255,7 +258,7 @@ async def test_revival_goes_on_behind_any_record(
     tmp_path: Path, mock_clock: MockClock, seed: int
 ) -> None:
     random = Random(seed)
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"good")
         await pops.pop(invisible_time=5_000)
         for _ in range(150):
@@ -266,9 +269,9 @@ async def test_revival_goes_on_behind_any_record(
             tags = b"TAGS\x01%b\x02" % tag
             put_odd(pops.desk, random, REVIVE_LOG, random.randrange(8), tags, body)
         pops.desk.after_round()
-        await pops.pass_s(12)
+        await pops.desk.pass_s(12)
         assert b"good" in [one.body for one in await pops.pop()]
-        await pops.pass_s(30)
+        await pops.desk.pass_s(30)
         store = pops.desk.store
         for queue in pops.desk.revive.queues:
             assert queue.position == store.max_offset(REVIVE_LOG, queue.queue_id)

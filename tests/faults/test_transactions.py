@@ -86,7 +86,7 @@ class Market:
 
 @asynccontextmanager
 async def life(
-    root: Path, disk: FaultyDisk, clock: MockClock, cut_at: int | None = None, **changes: Any
+    root: Path, disk: FaultyDisk, cut_at: int | None = None, **changes: Any
 ) -> AsyncIterator[Bank]:
     """A broker from its start to a sudden end: nothing is closed and nothing saved."""
     began = TrioClock(1_700_000_000_000 + int(trio.current_time() * 1_000))
@@ -111,7 +111,7 @@ async def life(
                 await nursery.start(desk.store.run)
                 await nursery.start(desk.saver.run)
                 await nursery.start(desk.half_messages.run)
-                bank = Bank(desk, clock)
+                bank = Bank(desk)
                 bank.desk.topic()
                 yield bank
                 nursery.cancel_scope.cancel()
@@ -121,7 +121,7 @@ async def life(
 
 
 async def visible(bank: Bank) -> list[Stored]:
-    records = await bank.desk.store.complete(bank.records)
+    records = await bank.desk.store.complete(bank.desk.records)
     return [
         Stored(
             Place("t", 0, record.queue_offset),
@@ -160,14 +160,14 @@ async def test_what_commits_is_delivered_and_nothing_else_wherever_the_broker_en
     for number in range(3):
         disk = FaultyDisk(root)
         cut_at = random.randint(1, 70)
-        async with life(root, disk, mock_clock, cut_at, **changes) as bank:
+        async with life(root, disk, cut_at, **changes) as bank:
             await market.work(bank, bank.producer())
         if end == "kill":
             disk.kill()
         else:
             root = disk.power_cut(tmp_path / f"{number}", random)
     disk = FaultyDisk(root)
-    async with life(root, disk, mock_clock, **changes) as bank:
+    async with life(root, disk, **changes) as bank:
         found = await asked(bank, market)
         assert history.verdict(found) == []
         assert sum(transaction.acked for transaction in history.begun.values()) > 10
@@ -180,7 +180,7 @@ async def test_without_an_accident_each_is_delivered_once(
     history = TransactionHistory()
     market = Market(Random(1), history)
     disk = FaultyDisk(tmp_path / "d")
-    async with life(tmp_path / "d", disk, mock_clock) as bank:
+    async with life(tmp_path / "d", disk) as bank:
         await market.work(bank, bank.producer())
         assert history.verdict(await asked(bank, market), once=True) == []
     disk.kill()

@@ -5,11 +5,18 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING
 
-from aerobee.store.format.record import RecordHeader, parse
+from aerobee.store.format.record import RecordHeader, parse, records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aerobee.store.format.layout import Buffer
     from aerobee.store.format.record import MessageDraft
+
+
+def bodies_of(views: Iterable[Buffer]) -> list[bytes]:
+    """The bodies of whole records, in their order."""
+    return [bytes(record.body) for record in records(views)]
 
 
 def kind_or_size(data: Buffer, at: int, physical_offset: int, crc: bool = True) -> str | int:

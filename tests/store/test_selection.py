@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from aerobee.store.errors import NotInMemory
 from aerobee.store.files.disk import Disk
-from aerobee.store.format.record import read
 from aerobee.store.message_store import MessageStore
 from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.selection import SCAN_BYTES, SCAN_S, STRIDE, SelectiveReader
 from tests.kit.cold_disk import ColdDisk
+from tests.kit.records import bodies_of
 from tests.kit.store_model import ManualClock, draft, open_store
 
 EVEN = b"even\x01yes\x02"
@@ -62,13 +62,7 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[MessageStore]:
 
 
 def numbers(result: GetResult) -> list[int]:
-    found = []
-    for view in result.views:
-        at = 0
-        while at < len(view):
-            record = read(view, at)
-            found.append(int(bytes(record.body)))
-            at += record.size
+    found = [int(body) for body in bodies_of(result.views)]
     assert len(found) == result.count
     assert sum(map(len, result.views)) == result.size
     return found

@@ -21,9 +21,9 @@ from aerobee.remoting.wire.headers import group as groups
 from aerobee.remoting.wire.headers import topic as topics
 from aerobee.remoting.wire.headers.pop import SetMessageRequestMode
 from aerobee.remoting.wire.headers.query import QueryMessage, ViewMessageById
-from aerobee.store.format.record import records
 from tests.broker.desk import body_of, said
 from tests.broker.pops import open_pops
+from tests.kit.records import bodies_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -92,7 +92,7 @@ async def found_by_key(pops: Pops, _: Any) -> None:
         await nursery.start(pops.desk.broker.query.services[0].run)
         found = body_of(await pops.desk.ask(header))
         nursery.cancel_scope.cancel()
-    assert [bytes(one.body) for one in records([memoryview(found)])] == [b"before"]
+    assert bodies_of([memoryview(found)]) == [b"before"]
 
 
 async def consumed(pops: Pops) -> None:
@@ -165,20 +165,20 @@ async def popped(pops: Pops) -> None:
 
 async def only_what_is_new_comes(pops: Pops, _: Any) -> None:
     await pops.send(b"after")
-    await pops.pass_s(10)
+    await pops.desk.pass_s(10)
     assert await pops.bodies(invisible_time=600_000) == [b"after"]
-    await pops.pass_s(10)
+    await pops.desk.pass_s(10)
     assert await pops.bodies() == []
 
 
 async def comes_again(pops: Pops, _: Any) -> None:
-    await pops.pass_s(10)
+    await pops.desk.pass_s(10)
     assert await pops.bodies() == [b"before"]
 
 
 async def put_back(pops: Pops) -> None:
     await popped(pops)
-    await pops.pass_s(8)
+    await pops.desk.pass_s(8)
     assert pops.desk.topics.get("%RETRY%g_t") is not None
 
 
@@ -236,11 +236,11 @@ async def waiting(pops: Pops) -> None:
 
 async def not_delivered_but_to_one_made_anew(pops: Pops, _: Any) -> None:
     # `anew` has made it: as in Java's broker, what waits comes to that.
-    await pops.pass_s(6)
+    await pops.desk.pass_s(6)
     assert await pops.bodies() == [b"late"]
     await waiting(pops)
     assert (await pops.desk.ask(topics.DeleteTopicInBroker(topic="t"))).code == 0
-    await pops.pass_s(6)
+    await pops.desk.pass_s(6)
     assert pops.desk.store.max_offset("t", 0) == 0
 
 
@@ -252,7 +252,7 @@ async def retried(pops: Pops) -> None:
 
 async def comes_to_the_retry_topic(pops: Pops, _: Any) -> None:
     await retried(pops)
-    await pops.pass_s(6)
+    await pops.desk.pass_s(6)
     assert pops.desk.store.max_offset("%RETRY%g", 0) == 1
 
 
@@ -327,7 +327,7 @@ async def test_a_topic_made_anew_begins_as_the_page_says(
     tmp_path: Path, mock_clock: MockClock, what: str
 ) -> None:
     row = ROWS[what]
-    async with open_pops(tmp_path, mock_clock, dedupe="t=KEYS@600s") as pops:
+    async with open_pops(tmp_path, dedupe="t=KEYS@600s") as pops:
         await pops.desk.dedupe.run()
         pops.desk.groups.find("g", 0)
         before = await row.before(pops)
@@ -343,7 +343,7 @@ async def test_a_group_made_anew_begins_as_the_page_says(
     tmp_path: Path, mock_clock: MockClock, what: str
 ) -> None:
     row = ROWS[what]
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         pops.desk.groups.find("g", 0)
         before = await row.before(pops)
         assert (await pops.desk.ask(groups.DeleteGroup(group_name="g"))).code == 0

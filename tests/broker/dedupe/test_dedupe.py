@@ -20,10 +20,10 @@ from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, Se
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.clock import monotonic_ms
 from aerobee.store.config import FlushDiskType
-from aerobee.store.format.record import read
 from aerobee.store.results import PutStatus
 from tests.broker.desk import Desk, body_of, open_desk, said, send_header
 from tests.kit.cold_disk import ColdDisk
+from tests.kit.records import bodies_of
 from tests.kit.running_store import TrioClock
 from tests.kit.store_model import Sent, batch_body, draft
 
@@ -66,13 +66,7 @@ def place(answer: Answer) -> list[str]:
 
 
 async def messages(desk: Desk, topic: str = "t", queue_id: int = 0) -> list[bytes]:
-    pulled = await desk.pull(topic, queue_id=queue_id)
-    view, found, at = body_of(pulled), [], 0
-    while at < len(view):
-        record = read(view, at)
-        found.append(bytes(record.body))
-        at += record.size
-    return found
+    return bodies_of([body_of(await desk.pull(topic, queue_id=queue_id))])
 
 
 @pytest.mark.parametrize("cls", [SendMessage, SendMessageV2])

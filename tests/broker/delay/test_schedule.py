@@ -20,13 +20,12 @@ from aerobee.remoting.wire.headers.offset import GetAllDelayOffset
 from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode
-from aerobee.store.format.record import MessageDraft, Record
+from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.unit import UNIT
 from aerobee.store.results import PutResult, PutStatus
 from aerobee.store.tools.verify import verify
 from tests.broker.desk import BORN_MS, Desk, body_of, broker_config, said
-from tests.broker.records import records_of
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.logged import Logged, events
@@ -91,14 +90,6 @@ def later(desk: Desk, ms: int) -> None:
     clock.start_ms += ms
 
 
-def arrived(desk: Desk, topic: str = "t", queue_id: int = 0) -> list[Record]:
-    return records_of(desk.store, topic, queue_id)
-
-
-def bodies(desk: Desk, topic: str = "t") -> list[bytes]:
-    return [bytes(record.body) for record in arrived(desk, topic)]
-
-
 def offsets(desk: Desk) -> dict[int, int]:
     return desk.delays.offsets
 
@@ -116,12 +107,12 @@ async def test_each_level_delivers_when_it_is_due_and_not_before(
         await park(desk, level)
         autojump_clock.jump(delay_s - 0.001)
         await desk.schedule.tick()
-        assert bodies(desk) == []
+        assert desk.bodies() == []
         autojump_clock.jump(0.001)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"hello"]
+        assert desk.bodies() == [b"hello"]
         await desk.schedule.tick()
-        assert bodies(desk) == [b"hello"]
+        assert desk.bodies() == [b"hello"]
         assert offsets(desk) == {min(level, 18): 1}
 
 
@@ -135,8 +126,8 @@ async def test_it_delivers_by_itself_at_most_100_ms_late(
             await trio.sleep(wait_ms / 1000)
             await park(desk, 1)
         await trio.sleep(1.3)
-        records = arrived(desk)
-        parked = arrived(desk, SCHEDULE_TOPIC)
+        records = desk.records()
+        parked = desk.records(SCHEDULE_TOPIC)
         assert len(records) == 4
         for before, after in zip(parked, records, strict=True):
             assert 0 <= after.store_timestamp - before.store_timestamp - 1_000 <= 100
@@ -155,10 +146,10 @@ async def test_what_arrives_is_the_message_as_it_was_sent_and_the_string_of_its_
         )
         assert answer.code == Code.SUCCESS
         assert said(answer)["queueId"] == "3", "not that of the level"
-        (parked,) = arrived(desk, SCHEDULE_TOPIC)
+        (parked,) = desk.records(SCHEDULE_TOPIC)
         autojump_clock.jump(1)
         await desk.schedule.tick()
-        (record,) = arrived(desk, "t", 3)
+        (record,) = desk.records("t", 3)
         same = ("body", "flag", "sys_flag", "born_timestamp", "born_host", "store_host")
         for name in (*same, "reconsume_times", "properties"):
             assert getattr(record, name) == getattr(parked, name), name
@@ -191,7 +182,7 @@ async def test_a_level_keeps_its_order_and_many_messages_go_in_slices(
         autojump_clock.jump(5)
         began = trio.current_time()
         await desk.schedule.tick()
-        got = bodies(desk)
+        got = desk.bodies()
         assert [body for body in got if body != b"other"] == sent
         assert got.index(b"other") < 2 * SLICE, "the levels take turns"
         assert trio.current_time() - began >= 3 * PACE_S, "others get their turn in between"
@@ -209,8 +200,8 @@ async def test_a_level_with_much_to_deliver_keeps_no_other_waiting(
         autojump_clock.jump(0.97)
         await desk.schedule.tick()
         assert desk.store.max_offset("t", 0) == 40 * SLICE + 1
-        [parked] = arrived(desk, SCHEDULE_TOPIC, 0)
-        [quick] = [record for record in arrived(desk) if record.body == parked.body]
+        [parked] = desk.records(SCHEDULE_TOPIC, 0)
+        [quick] = [record for record in desk.records() if record.body == parked.body]
         assert 0 <= quick.store_timestamp - parked.store_timestamp - 1_000 <= 100
 
 
@@ -230,16 +221,16 @@ async def test_a_clock_that_went_back_changes_nothing_of_how_long_a_message_wait
         await desk.schedule.tick()
         autojump_clock.jump(5.9)
         await desk.schedule.tick()
-        assert bodies(desk) == [], "retries would be used up in a second"
+        assert desk.bodies() == [], "retries would be used up in a second"
         autojump_clock.jump(0.1)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"while it was ahead"]
+        assert desk.bodies() == [b"while it was ahead"]
         autojump_clock.jump(3.9)
         await desk.schedule.tick()
-        assert len(bodies(desk)) == 1
+        assert len(desk.bodies()) == 1
         autojump_clock.jump(0.2)
         await desk.schedule.tick()
-        assert len(bodies(desk)) == 2
+        assert len(desk.bodies()) == 2
 
 
 async def test_after_a_start_it_waits_for_one_delay_at_most(
@@ -252,10 +243,10 @@ async def test_after_a_start_it_waits_for_one_delay_at_most(
         await desk.schedule.tick()
         autojump_clock.jump(9.9)
         await desk.schedule.tick()
-        assert bodies(desk) == []
+        assert desk.bodies() == []
         autojump_clock.jump(0.1)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"far ahead"]
+        assert desk.bodies() == [b"far ahead"]
 
 
 async def test_a_changed_table_of_levels_reaches_what_was_parked_before(
@@ -268,16 +259,16 @@ async def test_a_changed_table_of_levels_reaches_what_was_parked_before(
         await desk.schedule.tick()
         autojump_clock.jump(1)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"1"]
+        assert desk.bodies() == [b"1"]
         autojump_clock.jump(1)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"1", b"2"], "its level has 2 s now, from the start on"
+        assert desk.bodies() == [b"1", b"2"], "its level has 2 s now, from the start on"
         autojump_clock.jump(7.9)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"1", b"2"], "a level that is gone keeps its times"
+        assert desk.bodies() == [b"1", b"2"], "a level that is gone keeps its times"
         autojump_clock.jump(0.2)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"1", b"2", b"3"]
+        assert desk.bodies() == [b"1", b"2", b"3"]
 
 
 async def test_what_can_go_nowhere_is_passed_over_and_said(
@@ -289,7 +280,7 @@ async def test_what_can_go_nowhere_is_passed_over_and_said(
         await park(desk, 1)
         autojump_clock.jump(1)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"hello"]
+        assert desk.bodies() == [b"hello"]
         assert desk.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 0
         assert events(logged).count("message.set_aside") == 2
         assert offsets(desk) == {1: 3}
@@ -305,7 +296,7 @@ async def test_a_message_that_no_topic_takes_holds_up_nothing(
         autojump_clock.jump(5)
         for _ in range(3):
             await desk.schedule.tick()
-        assert sorted(bodies(desk)) == [b"behind it", b"beside it"]
+        assert sorted(desk.bodies()) == [b"behind it", b"beside it"]
         assert offsets(desk) == {1: 2, 2: 1}
         (aside,) = [line for line in logged if line["event"] == "message.set_aside"]
         assert (aside["reason"], aside["queue_offset"]) == ("MESSAGE_ILLEGAL", 0)
@@ -320,11 +311,11 @@ async def test_on_a_full_disk_everything_waits_and_goes_on_once(
         autojump_clock.jump(5)
         desk.store.flags.set(Flag.DISK_FULL, "full")
         await desk.schedule.tick()
-        assert bodies(desk) == []
+        assert desk.bodies() == []
         assert desk.schedule.blocked.keys() == {1, 2}
         desk.store.flags.clear(Flag.DISK_FULL)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"1", b"2"]
+        assert desk.bodies() == [b"1", b"2"]
         assert not desk.schedule.blocked
         assert events(logged).count("schedule.unblocked") == 2
 
@@ -344,7 +335,7 @@ async def test_a_message_that_the_disk_cannot_read_holds_up_no_other(
         for _ in range(3):
             await desk.schedule.tick()
             autojump_clock.jump(AGAIN_S)
-        assert bodies(desk) == [b"a", b"c", b"d"]
+        assert desk.bodies() == [b"a", b"c", b"d"]
         assert not desk.schedule.blocked
         assert [line["queue_offset"] for line in logged if line["event"] == UNREADABLE] == [1]
         assert desk.store.stats.unreadable == {"schedule": 1}
@@ -353,10 +344,10 @@ async def test_a_message_that_the_disk_cannot_read_holds_up_no_other(
     async with still_desk(tmp_path, disk) as desk:
         later(desk, 500_000)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"a", b"c", b"d", b"worn"]
+        assert desk.bodies() == [b"a", b"c", b"d", b"worn"]
         autojump_clock.jump(AGAIN_S)
         await desk.schedule.tick()
-        assert len(bodies(desk)) == 4
+        assert len(desk.bodies()) == 4
         assert desk.delays.document()["offsetTable"] == {1: 4}
         assert desk.delays.left == {}
 
@@ -401,8 +392,8 @@ async def test_a_slice_for_several_topics_goes_on_where_the_store_refused(
         for _ in range(20):
             await desk.schedule.tick()
         sent = [(number, b"%d" % number) for number in range(60)]
-        assert bodies(desk, "other") == [body for number, body in sent if number % 7 < 3]
-        assert bodies(desk) == [body for number, body in sent if number % 7 >= 3] + [b"last"]
+        assert desk.bodies("other") == [body for number, body in sent if number % 7 < 3]
+        assert desk.bodies() == [body for number, body in sent if number % 7 >= 3] + [b"last"]
         assert offsets(desk) == {1: 62}
         assert desk.store.stats.set_aside == {"schedule": 1}
         assert desk.delays.deliveries == 62
@@ -417,7 +408,7 @@ async def test_a_level_goes_on_where_its_queue_begins_now(
         desk.store.queues.table[SCHEDULE_TOPIC, 0].min_offset = 2
         autojump_clock.jump(1)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"c"]
+        assert desk.bodies() == [b"c"]
         assert "schedule.moved" in events(logged)
 
 
@@ -428,7 +419,7 @@ async def test_messages_that_are_gone_from_the_log_hold_up_nobody(
         for number in range(30):
             await park(desk, 1, b"%d" % number)
         autojump_clock.jump(1)
-        parked = arrived(desk, SCHEDULE_TOPIC)
+        parked = desk.records(SCHEDULE_TOPIC)
         lost = desk.store.commit_log.queue.files.pop(2)
         kept = [
             bytes(record.body)
@@ -437,7 +428,7 @@ async def test_messages_that_are_gone_from_the_log_hold_up_nobody(
         ]
         assert 0 < len(kept) < 30
         await desk.schedule.tick()
-        assert bodies(desk) == kept
+        assert desk.bodies() == kept
         assert offsets(desk) == {1: 30}
         desk.store.commit_log.queue.files.insert(2, lost)
 
@@ -448,13 +439,13 @@ async def test_a_record_that_cannot_be_read_is_passed_over(
     async with still_desk(tmp_path) as desk:
         for number in range(4):
             await park(desk, 1, b"%d" % number)
-        broken = arrived(desk, SCHEDULE_TOPIC)[1]
+        broken = desk.records(SCHEDULE_TOPIC)[1]
         file = desk.store.commit_log.queue.find(broken.physical_offset)
         assert file is not None
         file.pages[broken.physical_offset + 4] ^= 0xFF
         autojump_clock.jump(1)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"0", b"2", b"3"]
+        assert desk.bodies() == [b"0", b"2", b"3"]
         assert "message.set_aside" in events(logged)
         assert offsets(desk) == {1: 4}
 
@@ -479,7 +470,7 @@ async def test_a_unit_that_says_no_time_is_due_when_its_record_says(
         for seconds, expected in ((4.9, b""), (0.1, b"01"), (0.9, b"01"), (0.1, b"0123")):
             autojump_clock.jump(seconds)
             await desk.schedule.tick()
-            assert b"".join(bodies(desk)) == expected
+            assert b"".join(desk.bodies()) == expected
 
 
 @pytest.mark.parametrize("dated", [True, False])
@@ -490,7 +481,7 @@ async def test_a_record_that_the_disk_altered_is_passed_over_and_no_other_comes_
     async with still_desk(tmp_path) as desk:
         for number in range(6):
             await park(desk, 1, b"%d" % number)
-        broken = arrived(desk, SCHEDULE_TOPIC)[2].physical_offset
+        broken = desk.records(SCHEDULE_TOPIC)[2].physical_offset
     log = tmp_path / "commitlog" / f"{0:020}"
     data = bytearray(log.read_bytes())
     data[broken + 88] ^= 1
@@ -504,7 +495,7 @@ async def test_a_record_that_the_disk_altered_is_passed_over_and_no_other_comes_
     async with still_desk(tmp_path) as desk:
         later(desk, 1_000)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"0", b"1", b"3", b"4", b"5"]
+        assert desk.bodies() == [b"0", b"1", b"3", b"4", b"5"]
         assert offsets(desk) == {1: 6}
 
 
@@ -517,7 +508,7 @@ async def test_what_lies_on_disk_is_waited_for_outside_the_loop(tmp_path: Path) 
         await nursery.start(desk.store.run)
         await desk.schedule.tick()
         assert disk.waited
-        assert bodies(desk) == [b"hello"]
+        assert desk.bodies() == [b"hello"]
         nursery.cancel_scope.cancel()
 
 
@@ -529,13 +520,13 @@ async def test_after_the_last_save_nothing_is_delivered(tmp_path: Path) -> None:
         desk.puts.close()
         await desk.saver.save_all()
         await desk.schedule.tick()
-        assert bodies(desk) == []
+        assert desk.bodies() == []
         assert not desk.schedule.blocked
         nursery.cancel_scope.cancel()
     async with still_desk(tmp_path) as desk:
         later(desk, 5_000)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"hello"]
+        assert desk.bodies() == [b"hello"]
 
 
 async def test_delivered_messages_are_counted_for_both_topics(
@@ -592,7 +583,7 @@ async def test_a_kill_after_a_delivery_repeats_what_was_not_saved_and_loses_none
     async with still_desk(tmp_path / "d") as desk:
         later(desk, 60_000)
         await desk.schedule.tick()
-        counts = Counter(bodies(desk))
+        counts = Counter(desk.bodies())
         assert counts == {b"%d" % number: 1 + (number >= 20) for number in range(30)}
 
 
@@ -608,7 +599,7 @@ async def test_a_power_cut_never_leaves_an_offset_without_its_deliveries(
     async with still_desk(tmp_path / "b" / "d") as desk:
         later(desk, 60_000)
         await desk.schedule.tick()
-        counts = Counter(bodies(desk))
+        counts = Counter(desk.bodies())
         assert set(counts) >= {b"%d" % number for number in range(20)}
         assert max(counts.values()) <= 2
         if flush is FlushDiskType.SYNC_FLUSH:
@@ -621,7 +612,7 @@ async def test_a_message_whose_properties_are_full_is_delivered_and_one_byte_mor
     """Its target takes room beside them, which a send must leave."""
     async with still_desk(tmp_path) as desk:
         await park(desk, 1, b"small", UNIQ_KEY="U", big="x")
-        (small,) = records_of(desk.store, SCHEDULE_TOPIC, 0)
+        (small,) = desk.records(SCHEDULE_TOPIC, 0)
         big = "x" * (32_767 - len(small.properties) + 1)
         await park(desk, 1, b"full", UNIQ_KEY="U", big=big)
         too_long = text(DELAY="1", UNIQ_KEY="U", big=f"{big}x")
@@ -630,7 +621,7 @@ async def test_a_message_whose_properties_are_full_is_delivered_and_one_byte_mor
         assert "longer than 32767 bytes" in (refused.remark or "")
         later(desk, 1_000)
         await desk.schedule.tick()
-        found = records_of(desk.store, "t")
+        found = desk.records("t")
         assert [bytes(one.body) for one in found] == [b"small", b"full"]
         assert decode(found[1].properties)["big"] == big
         assert len(found[1].properties) == 32_767

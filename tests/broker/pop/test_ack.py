@@ -13,7 +13,6 @@ from aerobee.remoting.wire.headers import pop as headers
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode
 from tests.broker.desk import said
-from tests.broker.pop.test_pop import records
 from tests.broker.pops import BROKER, open_pops
 
 if TYPE_CHECKING:
@@ -28,11 +27,11 @@ ILLEGAL = ResponseCode.MESSAGE_ILLEGAL
 async def test_an_acknowledgement_is_written_as_the_java_broker_writes_it(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         _, second = await pops.pop()
         await pops.ack(second)
-        waiting = records(pops, "rmq_sys_wheel_timer")[1]
+        waiting = pops.desk.records("rmq_sys_wheel_timer")[1]
         receipt = second.receipt
         assert Ack.from_bytes(waiting.body) == Ack(
             offset=1,
@@ -54,19 +53,19 @@ async def test_an_acknowledgement_is_written_as_the_java_broker_writes_it(
 async def test_many_acknowledgements_in_one_request_are_one_record(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(*(b"%02d" % n for n in range(40)))
         popped = await pops.pop(invisible_time=10_000) + await pops.pop(invisible_time=10_000)
         done = [one for one in popped if one.body not in (b"07", b"33")]
         assert (await pops.ack_all(done)).code == 0
-        acks = [Ack.from_bytes(one.body) for one in records(pops, "rmq_sys_wheel_timer")[2:]]
+        acks = [Ack.from_bytes(one.body) for one in pops.desk.records("rmq_sys_wheel_timer")[2:]]
         assert [ack.offset for ack in acks] == [-1, -1]
         assert {len(ack.offsets) for ack in acks} == {31, 7}
-        await pops.pass_s(15)
+        await pops.desk.pass_s(15)
         again = await pops.pop()
         assert [one.body for one in again] == [b"07", b"33"]
         assert (await pops.ack_all(again)).code == 0, "the retry topic is named by a number"
-        await pops.pass_s(70)
+        await pops.desk.pass_s(70)
         assert await pops.bodies() == []
 
 
@@ -74,7 +73,7 @@ async def test_many_acknowledgements_in_one_request_are_one_record(
 async def test_the_long_names_of_a_batch_are_read_too(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=5_000)
         receipt = one.receipt
@@ -84,7 +83,7 @@ async def test_the_long_names_of_a_batch_are_read_too(
             b'"brokerName":"desk"}' % (receipt.invisible_time, receipt.pop_time, receipt.revive_qid)
         )
         assert (await pops.desk.ask(headers.BatchAckMessage(), body)).code == 0
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert await pops.bodies() == []
 
 
@@ -92,12 +91,12 @@ async def test_the_long_names_of_a_batch_are_read_too(
 async def test_an_acknowledgement_after_its_time_still_counts_for_a_moment(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=5_000)
-        await pops.pass_s(5.4, 0.1)
+        await pops.desk.pass_s(5.4, 0.1)
         assert (await pops.ack(one)).code == 0
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert await pops.bodies() == []
 
 
@@ -105,13 +104,13 @@ async def test_an_acknowledgement_after_its_time_still_counts_for_a_moment(
 async def test_one_that_comes_when_the_message_is_out_again_takes_nothing_back(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=5_000)
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert (await pops.ack(one)).code == 0
         assert await pops.bodies(invisible_time=5_000) == [b"a"]
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert await pops.bodies() == [b"a"]
 
 
@@ -122,17 +121,17 @@ async def test_one_that_comes_when_the_message_is_out_again_takes_nothing_back(
 async def test_more_time_makes_a_new_receipt_and_the_old_one_worthless(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         first, second = await pops.pop(invisible_time=10_000)
-        await pops.pass_s(2)
+        await pops.desk.pass_s(2)
         longer = await pops.hidden(first, 30_000)
-        assert longer.receipt.pop_time == pops.now_ms()
+        assert longer.receipt.pop_time == pops.desk.now_ms()
         await pops.ack(second)
         await pops.ack(first)
-        await pops.pass_s(25)
+        await pops.desk.pass_s(25)
         assert await pops.bodies() == [], "it is hidden for thirty seconds from then on"
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         (again,) = await pops.pop()
         assert again.body == b"a", "the old receipt did not acknowledge it"
 
@@ -141,18 +140,18 @@ async def test_more_time_makes_a_new_receipt_and_the_old_one_worthless(
 async def test_more_time_within_the_millisecond_of_the_pop_loses_no_message(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         one, other = await pops.pop(invisible_time=5_000)
         for _ in range(3):
             one = await pops.hidden(one, 5_000)
-        assert one.receipt.pop_time + one.receipt.invisible_time == pops.now_ms() + 5_000
+        assert one.receipt.pop_time + one.receipt.invisible_time == pops.desk.now_ms() + 5_000
         await pops.ack(other)
-        await pops.pass_s(12)
+        await pops.desk.pass_s(12)
         (again,) = await pops.pop(invisible_time=5_000)
         assert again.body == b"a", "who got more time for it went away"
         await pops.ack(await pops.hidden(again, 5_000))
-        await pops.pass_s(12)
+        await pops.desk.pass_s(12)
         assert await pops.bodies() == []
 
 
@@ -160,31 +159,31 @@ async def test_more_time_within_the_millisecond_of_the_pop_loses_no_message(
 async def test_more_time_again_and_again_and_then_an_acknowledgement(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=5_000)
         for _ in range(4):
-            await pops.pass_s(4)
+            await pops.desk.pass_s(4)
             one = await pops.hidden(one, 5_000)
         assert (await pops.ack(one)).code == 0
-        await pops.pass_s(30)
+        await pops.desk.pass_s(30)
         assert await pops.bodies() == []
         assert pops.open_check_points() == 0
 
 
 @pytest.mark.trio
 async def test_less_time_brings_it_back_sooner(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=600_000)
         await pops.hidden(one, 1_000)
-        await pops.pass_s(6)
+        await pops.desk.pass_s(6)
         assert await pops.bodies() == [b"a"]
 
 
 @pytest.mark.trio
 async def test_in_order_more_time_is_for_one_message(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         first, second = await pops.pop(order=True, invisible_time=5_000)
         answer = await pops.hide(first, 20_000)
@@ -193,10 +192,10 @@ async def test_in_order_more_time_is_for_one_message(tmp_path: Path, mock_clock:
             "invisibleTime": "20000",
             "reviveQid": "999",
         }
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert await pops.bodies(order=True) == []
         await pops.ack(second)
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert await pops.bodies(order=True) == [b"a", b"b"], "from the first that is not done"
 
 
@@ -229,7 +228,7 @@ async def test_in_order_more_time_is_for_one_message(tmp_path: Path, mock_clock:
 async def test_a_bad_acknowledgement_is_refused_and_changes_nothing(
     tmp_path: Path, mock_clock: MockClock, change: dict[str, object], code: int
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=5_000)
         fields = {
@@ -245,7 +244,7 @@ async def test_a_bad_acknowledgement_is_refused_and_changes_nothing(
             headers.ChangeInvisibleTime(**fields, invisible_time=1_000),  # type: ignore[arg-type]  # the same
         ):
             assert (await pops.desk.ask(header)).code == code
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert await pops.bodies() == [b"a"]
 
 
@@ -256,13 +255,13 @@ async def test_a_bad_acknowledgement_is_refused_and_changes_nothing(
 async def test_a_receipt_of_a_pop_that_nobody_knows_acknowledges_nothing(
     tmp_path: Path, mock_clock: MockClock, change: dict[str, object]
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
-        await pops.pass_s(1)
+    async with open_pops(tmp_path) as pops:
+        await pops.desk.pass_s(1)
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=5_000)
         foreign = one._replace(receipt=one.receipt._replace(**change))  # type: ignore[arg-type]  # wrong
         assert (await pops.ack(foreign)).code == 0
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert await pops.bodies() == [b"a"]
 
 
@@ -270,12 +269,12 @@ async def test_a_receipt_of_a_pop_that_nobody_knows_acknowledges_nothing(
 async def test_a_receipt_of_another_broker_hides_nothing_here(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=30_000)
         foreign = one._replace(receipt=one.receipt._replace(broker="elsewhere"))
         assert (await pops.hide(foreign, 1_000)).code == ResponseCode.NO_MESSAGE
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert await pops.bodies() == []
 
 
@@ -284,7 +283,7 @@ async def test_the_end_of_a_queue_can_be_acknowledged_but_not_hidden(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     """As the Java broker has it: the one allows the end itself, the other does not."""
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop()
         behind = one._replace(receipt=one.receipt._replace(offset=1))
@@ -296,7 +295,7 @@ async def test_the_end_of_a_queue_can_be_acknowledged_but_not_hidden(
 async def test_in_order_only_what_is_out_can_be_acknowledged(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b", b"c")
         (one,) = await pops.pop(order=True, max_msg_nums=1)
         other = one._replace(receipt=one.receipt._replace(offset=2))
@@ -307,7 +306,7 @@ async def test_in_order_only_what_is_out_can_be_acknowledged(
 async def test_a_batch_without_acknowledgements_is_refused(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         body = BatchAckRequest(broker_name=BROKER).to_bytes()
         answer = await pops.desk.ask(headers.BatchAckMessage(), body)
         assert answer.code == ResponseCode.NO_MESSAGE
@@ -317,7 +316,7 @@ async def test_a_batch_without_acknowledgements_is_refused(
 async def test_what_cannot_be_stored_is_not_acknowledged(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=5_000)
         pops.desk.store.flags.set(Flag.DISK_FULL, "the disk is full")
@@ -325,7 +324,7 @@ async def test_what_cannot_be_stored_is_not_acknowledged(
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert answer.remark == "service not available now: the disk is full"
         pops.desk.store.flags.clear(Flag.DISK_FULL)
-        await pops.pass_s(12)
+        await pops.desk.pass_s(12)
         assert await pops.bodies() == [b"a"]
 
 
@@ -333,7 +332,7 @@ async def test_what_cannot_be_stored_is_not_acknowledged(
 async def test_bit_sets_beyond_what_one_request_may_bring_are_not_read(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=5_000)
         receipt = one.receipt
@@ -356,14 +355,14 @@ async def test_bit_sets_beyond_what_one_request_may_bring_are_not_read(
 async def test_what_lay_in_a_queue_that_is_read_no_more_is_acknowledged_and_hidden(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         pops.desk.topic("t", read_queue_nums=2, write_queue_nums=2)
         await pops.send(b"a", b"b", queue_id=1)
         done, hidden = await pops.pop()
         pops.desk.topic("t", read_queue_nums=1, write_queue_nums=1)
         assert (await pops.ack(done)).code == 0
         await pops.hidden(hidden, 90_000)
-        await pops.pass_s(80)
+        await pops.desk.pass_s(80)
         assert await pops.bodies() == []
-        await pops.pass_s(20)
+        await pops.desk.pass_s(20)
         assert await pops.bodies() == [hidden.body]

@@ -29,7 +29,7 @@ def notification(pops: Pops, poll_time: int = 0, **fields: object) -> headers.No
         "topic": "t",
         "queue_id": -1,
         "poll_time": poll_time,
-        "born_time": pops.now_ms(),
+        "born_time": pops.desk.now_ms(),
         **fields,
     }
     return headers.Notification(**given)  # type: ignore[arg-type]  # of their types
@@ -39,14 +39,14 @@ def notification(pops: Pops, poll_time: int = 0, **fields: object) -> headers.No
 async def test_it_says_whether_a_pop_would_get_something_and_takes_nothing(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         assert said(await pops.desk.ask(notification(pops))) == NONE
         await pops.send(b"a")
         for _ in range(2):
             assert said(await pops.desk.ask(notification(pops))) == SOME
         await pops.pop(invisible_time=5_000)
         assert said(await pops.desk.ask(notification(pops))) == NONE
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert said(await pops.desk.ask(notification(pops))) == SOME, "it came back"
 
 
@@ -54,7 +54,7 @@ async def test_it_says_whether_a_pop_would_get_something_and_takes_nothing(
 async def test_a_held_one_and_a_held_pop_both_hear_of_a_message(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         pops.desk.begin(notification(pops, 15_000))
         pops.desk.begin(pops.header(poll_time=15_000))
         await pops.send(b"a")
@@ -65,11 +65,11 @@ async def test_a_held_one_and_a_held_pop_both_hear_of_a_message(
 
 @pytest.mark.trio
 async def test_a_held_one_ends_without_a_message(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock, pop_polling_size=1) as pops:
+    async with open_pops(tmp_path, pop_polling_size=1) as pops:
         pops.desk.begin(notification(pops, 5_000))
         full = pops.desk.begin(notification(pops, 5_000))
         assert said(full) == {"hasMsg": "false", "pollingFull": "true"}
-        await pops.pass_s(5, 0.1)
+        await pops.desk.pass_s(5, 0.1)
         assert said(await pops.desk.peer.next_answer()) == NONE
 
 
@@ -77,19 +77,19 @@ async def test_a_held_one_ends_without_a_message(tmp_path: Path, mock_clock: Moc
 async def test_in_order_a_queue_that_is_out_has_nothing(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         await pops.pop(order=True, max_msg_nums=1, invisible_time=5_000)
         assert said(await pops.desk.ask(notification(pops, order=True))) == NONE
         assert said(await pops.desk.ask(notification(pops))) == SOME
         pops.desk.begin(notification(pops, 15_000, order=True))
-        await pops.pass_s(5.1, 0.1)
+        await pops.desk.pass_s(5.1, 0.1)
         assert said(await pops.desk.peer.next_answer()) == SOME
 
 
 @pytest.mark.trio
 async def test_held_pops_are_counted_by_queue(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         asked = headers.PollingInfo("g", "t", -1)
         assert said(await pops.desk.ask(asked)) == {"pollingNum": "0"}
         for _ in range(3):
@@ -111,7 +111,7 @@ async def test_held_pops_are_counted_by_queue(tmp_path: Path, mock_clock: MockCl
 async def test_a_bad_one_is_refused(
     tmp_path: Path, mock_clock: MockClock, change: dict[str, object], code: int
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         header = notification(pops, **change)  # type: ignore[arg-type]  # wrong on purpose
         assert (await pops.desk.ask(header)).code == code
 
@@ -120,7 +120,7 @@ async def test_a_bad_one_is_refused(
 async def test_a_held_one_that_cannot_read_is_over_and_the_broker_goes_on(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         pops.desk.begin(notification(pops, 15_000))
         with monkeypatch.context() as fails:
             reader = pops.desk.pop_reader

@@ -33,22 +33,9 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from aerobee.broker.pop.pop_reader import PopResult, PopScope
-    from aerobee.store.format.record import Record
     from tests.broker.pops import Pops
 
 REVIVE_LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
-
-
-def records(pops: Pops, topic: str, queue_id: int = 0) -> list[Record]:
-    """Everything in a queue."""
-    found = []
-    result = pops.desk.store.get(topic, queue_id, 0, 1000, max_bytes=1 << 20, max_count=1000)
-    for view in result.views:
-        at = 0
-        while at < len(view):
-            found.append(read(view, at))
-            at += found[-1].size
-    return found
 
 
 # ── The ladder ──
@@ -58,15 +45,15 @@ def records(pops: Pops, topic: str, queue_id: int = 0) -> list[Record]:
 async def test_what_is_not_acknowledged_comes_again_and_what_is_does_not(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b", b"c")
         first = await pops.pop(invisible_time=10_000)
         assert [one.body for one in first] == [b"a", b"b", b"c"]
         assert await pops.bodies() == [], "what is out is out"
         assert (await pops.ack(first[1])).code == 0
-        await pops.pass_s(11)
+        await pops.desk.pass_s(11)
         assert await pops.bodies() == [], "acknowledgements may be on their way until now"
-        await pops.pass_s(4)
+        await pops.desk.pass_s(4)
         again = await pops.pop()
         assert [one.body for one in again] == [b"a", b"c"]
         assert [one.record.reconsume_times for one in again] == [1, 1]
@@ -75,7 +62,7 @@ async def test_what_is_not_acknowledged_comes_again_and_what_is_does_not(
         assert again[0].properties["ORIGIN_GROUP"] == "g"
         for one in again:
             assert (await pops.ack(one)).code == 0
-        await pops.pass_s(70)
+        await pops.desk.pass_s(70)
         assert await pops.bodies() == []
         assert pops.open_check_points() == 0
 
@@ -84,13 +71,13 @@ async def test_what_is_not_acknowledged_comes_again_and_what_is_does_not(
 async def test_a_message_that_nobody_ever_acknowledges_comes_again_and_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"poison")
         seen = []
         for _ in range(20):
             (one,) = await pops.pop(invisible_time=5_000)
             seen.append((one.record.reconsume_times, one.properties.get("1ST_POP_TIME")))
-            await pops.pass_s(10)
+            await pops.desk.pass_s(10)
         first = str(int(seen[1][1] or 0))
         assert seen == [(0, None), *((times, first) for times in range(1, 20))]
 
@@ -99,17 +86,17 @@ async def test_a_message_that_nobody_ever_acknowledges_comes_again_and_again(
 async def test_with_v2_names_it_comes_back_under_those_and_is_known_after_a_start(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock, enable_retry_topic_v2=True) as pops:
+    async with open_pops(tmp_path, enable_retry_topic_v2=True) as pops:
         await pops.send(b"a")
         await pops.pop(invisible_time=5_000)
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         await pops.stop()
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         assert pops.desk.topics.get("%RETRY%g+t") is not None
         (one,) = await pops.pop()
         assert one.receipt.retry == "2"
         assert (await pops.ack(one)).code == 0
-        await pops.pass_s(70)
+        await pops.desk.pass_s(70)
         assert await pops.bodies() == []
 
 
@@ -119,13 +106,13 @@ async def test_with_accounts_no_pop_reads_what_the_name_of_its_retry_topic_may_m
 ) -> None:
     """S4: `%RETRY%g_t` is the retry topic of the group `g_t` as well as that of `g` and `t`."""
     auth = AuthConfig(authentication_enabled=True)
-    async with open_pops(tmp_path, mock_clock, auth=auth) as pops:
+    async with open_pops(tmp_path, auth=auth) as pops:
         await pops.send(b"mine")
         await pops.pop(invisible_time=5_000)
         pops.desk.topic("%RETRY%g_t", read_queue_nums=1, write_queue_nums=1)
         pops.desk.groups.find("g_t", pops.desk.clock.now_ms())
         await pops.desk.send("%RETRY%g_t", b"sent back by g_t")
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         again = [one for _ in range(3) for one in await pops.pop()]
         assert [(one.body, one.receipt.retry) for one in again] == [(b"mine", "2")]
 
@@ -136,7 +123,7 @@ async def test_with_accounts_what_no_pop_reads_is_not_acknowledged_or_hidden_eit
 ) -> None:
     """S4: rights on `g` and `t` make no copies of what was sent back by the group `g_t`."""
     auth = AuthConfig(authentication_enabled=True)
-    async with open_pops(tmp_path, mock_clock, auth=auth) as pops:
+    async with open_pops(tmp_path, auth=auth) as pops:
         desk, name = pops.desk, "%RETRY%g_t"
         for topic in (name, "%RETRY%g_u"):
             desk.topic(topic, read_queue_nums=1, write_queue_nums=1)
@@ -177,7 +164,7 @@ async def test_with_accounts_what_no_pop_reads_is_not_acknowledged_or_hidden_eit
 
 @pytest.mark.trio
 async def test_groups_do_not_see_what_others_popped(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         assert await pops.bodies() == [b"a"]
         assert await pops.bodies(consumer_group="other") == [b"a"]
@@ -187,7 +174,7 @@ async def test_groups_do_not_see_what_others_popped(tmp_path: Path, mock_clock: 
 async def test_a_pop_takes_from_every_queue_and_says_what_lies_where(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         pops.desk.topic("t", read_queue_nums=4, write_queue_nums=4)
         for queue_id in range(4):
             await pops.send(*(b"%d-%d" % (queue_id, n) for n in range(12)), queue_id=queue_id)
@@ -201,13 +188,13 @@ async def test_a_pop_takes_from_every_queue_and_says_what_lies_where(
 async def test_its_check_point_is_that_of_the_java_broker(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b", tag="X")
         await pops.send(b"c", tag="Y")
         await pops.send(b"d", tag="X")
         popped = await pops.pop(exp_type="TAG", exp="X", invisible_time=30_000)
         assert [one.body for one in popped] == [b"a", b"b", b"d"]
-        (waiting,) = records(pops, "rmq_sys_wheel_timer")
+        (waiting,) = pops.desk.records("rmq_sys_wheel_timer")
         point = CheckPoint.from_bytes(waiting.body)
         popped_ms = popped[0].receipt.pop_time
         assert point == CheckPoint(
@@ -235,11 +222,11 @@ async def test_its_check_point_is_that_of_the_java_broker(
 async def test_what_a_filter_does_not_want_is_passed_and_never_comes_back(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(*(b"%d" % n for n in range(5)), tag="Y")
         assert await pops.bodies(exp_type="TAG", exp="X") == []
         assert pops.desk.offsets.query("g", "t", 0) == 5
-        await pops.pass_s(70)
+        await pops.desk.pass_s(70)
         assert await pops.bodies() == []
 
 
@@ -247,7 +234,7 @@ async def test_what_a_filter_does_not_want_is_passed_and_never_comes_back(
 async def test_a_pop_with_an_sql_filter_gets_what_it_wants(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", tag="X")
         await pops.send(b"b", tag="Y")
         wanted = {"exp_type": "SQL92", "exp": "TAGS = 'Y'"}
@@ -262,7 +249,7 @@ async def test_a_pop_with_an_sql_filter_gets_what_it_wants(
 async def test_a_new_group_begins_a_young_queue_at_its_start(
     tmp_path: Path, mock_clock: MockClock, init_mode: int, expected: list[bytes]
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"older", b"old")
         assert await pops.bodies(init_mode=init_mode) == expected
 
@@ -271,7 +258,7 @@ async def test_a_new_group_begins_a_young_queue_at_its_start(
 async def test_a_group_that_begins_at_the_end_stays_where_it_first_looked(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         assert await pops.bodies(init_mode=1) == []
         assert pops.desk.offsets.query("g", "t", 0) == 0
         await pops.send(b"a", b"b")
@@ -282,9 +269,9 @@ async def test_a_group_that_begins_at_the_end_stays_where_it_first_looked(
 async def test_an_offset_of_another_life_of_the_queue_is_corrected(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
-        pops.desk.offsets.commit("g", "t", 0, 77, pops.now_ms())
+        pops.desk.offsets.commit("g", "t", 0, 77, pops.desk.now_ms())
         assert await pops.bodies() == []
         await pops.send(b"b")
         assert await pops.bodies() == [b"b"]
@@ -292,10 +279,10 @@ async def test_an_offset_of_another_life_of_the_queue_is_corrected(
 
 @pytest.mark.trio
 async def test_a_reset_is_heard_of_by_the_next_pop(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         assert await pops.bodies() == [b"a", b"b"]
-        pops.desk.offsets.reset("g", "t", 0, 1, pops.now_ms())
+        pops.desk.offsets.reset("g", "t", 0, 1, pops.desk.now_ms())
         assert await pops.bodies() == [b"b"]
         assert await pops.bodies() == []
         assert not pops.desk.offsets.resets
@@ -325,7 +312,7 @@ async def test_a_reset_is_heard_of_by_the_next_pop(tmp_path: Path, mock_clock: M
 async def test_a_bad_pop_is_refused_and_hands_out_nothing(
     tmp_path: Path, mock_clock: MockClock, fields: dict[str, object], code: int
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         assert (await pops.desk.ask(pops.header(**fields))).code == code
         assert await pops.bodies() == [b"a"]
@@ -333,7 +320,7 @@ async def test_a_bad_pop_is_refused_and_hands_out_nothing(
 
 @pytest.mark.trio
 async def test_groups_that_may_not_are_refused(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock, auto_create_subscription_group=False) as pops:
+    async with open_pops(tmp_path, auto_create_subscription_group=False) as pops:
         answer = await pops.desk.ask(pops.header(consumer_group="stranger"))
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
@@ -342,7 +329,7 @@ async def test_groups_that_may_not_are_refused(tmp_path: Path, mock_clock: MockC
 async def test_a_pop_whose_check_point_finds_its_segment_late_is_postponed(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         late = PutResult(PutStatus.SEGMENT_LATE)
         with monkeypatch.context() as patch:
@@ -358,7 +345,7 @@ async def test_a_pop_whose_check_point_finds_its_segment_late_is_postponed(
 async def test_a_check_point_that_cannot_be_stored_hands_out_nothing(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         pops.desk.store.flags.set(Flag.DISK_FULL, "the disk is full")
         answer = await pops.desk.ask(pops.header())
@@ -374,19 +361,19 @@ def fill_offsets(pops: Pops) -> None:
     """From now on no group gets an offset of a queue that it has not read yet."""
     offsets = pops.desk.offsets
     for number in range(offsets.max_entries - offsets.count):
-        offsets.commit(f"other{number}", "t", 0, 0, pops.now_ms())
+        offsets.commit(f"other{number}", "t", 0, 0, pops.desk.now_ms())
 
 
 @pytest.mark.trio
 async def test_pops_whose_group_has_no_room_for_its_offset_multiply_nothing(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock, max_consumer_offsets=1_000) as pops:
+    async with open_pops(tmp_path, max_consumer_offsets=1_000) as pops:
         await pops.send(b"a", b"b")
         fill_offsets(pops)
         for _ in range(3):
             assert (await pops.desk.ask(pops.header())).code == ResponseCode.SYSTEM_ERROR
-        await pops.pass_s(70)
+        await pops.desk.pass_s(70)
         for number in range(20):  # The broker's own groups have got some, too.
             pops.desk.offsets.delete_group(f"other{number}")
         assert await pops.bodies() == [b"a", b"b"]
@@ -397,11 +384,11 @@ async def test_pops_whose_group_has_no_room_for_its_offset_multiply_nothing(
 async def test_a_queue_without_room_for_the_group_s_offset_keeps_no_other_from_it(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock, max_consumer_offsets=1_000) as pops:
+    async with open_pops(tmp_path, max_consumer_offsets=1_000) as pops:
         await pops.send(b"a")
         assert await pops.bodies() == [b"a"]
         fill_offsets(pops)
-        await pops.pass_s(70)
+        await pops.desk.pass_s(70)
         for number in range(20):
             await pops.send(b"%d" % number)
             assert await pops.bodies() == [b"%d" % number]
@@ -418,7 +405,7 @@ async def test_a_queue_without_room_for_the_group_s_offset_keeps_no_other_from_i
 async def test_a_pop_waits_for_the_first_message_and_another_for_the_next(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         for _ in range(2):
             assert pops.desk.begin(pops.header(poll_time=15_000)) is None
         await pops.send(b"a")
@@ -435,28 +422,28 @@ async def test_a_pop_waits_for_the_first_message_and_another_for_the_next(
 async def test_a_pop_that_waits_in_vain_is_told_so_at_its_end(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         pops.desk.begin(pops.header(poll_time=15_000))
-        await pops.pass_s(14.9, 0.1)
+        await pops.desk.pass_s(14.9, 0.1)
         assert not pops.desk.peer.answers
-        await pops.pass_s(0.1, 0.02)
+        await pops.desk.pass_s(0.1, 0.02)
         assert (await pops.desk.peer.next_answer()).code == ResponseCode.POLLING_TIMEOUT
 
 
 @pytest.mark.trio
 async def test_a_held_pop_gets_what_comes_back(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         await pops.pop(invisible_time=5_000)
         pops.desk.begin(pops.header(poll_time=15_000))
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         answer = await pops.desk.peer.next_answer()
         assert [one.body for one in popped_of(answer)] == [b"a"]
 
 
 @pytest.mark.trio
 async def test_a_pop_too_many_is_refused(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock, pop_polling_size=2) as pops:
+    async with open_pops(tmp_path, pop_polling_size=2) as pops:
         for _ in range(2):
             assert pops.desk.begin(pops.header(poll_time=15_000)) is None
         answer = pops.desk.begin(pops.header(poll_time=15_000))
@@ -470,10 +457,10 @@ async def test_a_pop_too_many_is_refused(tmp_path: Path, mock_clock: MockClock) 
 async def test_who_is_held_hears_of_a_topic_that_goes(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         pops.desk.begin(pops.header(poll_time=5_000))
-        pops.desk.topics.delete("t", pops.now_ms(), 0)
-        await pops.pass_s(0.1, 0.1)
+        pops.desk.topics.delete("t", pops.desk.now_ms(), 0)
+        await pops.desk.pass_s(0.1, 0.1)
         (answer,) = pops.desk.peer.answers
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
@@ -482,11 +469,11 @@ async def test_who_is_held_hears_of_a_topic_that_goes(
 async def test_who_is_held_hears_of_a_group_that_goes_and_does_not_bring_it_back(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         pops.desk.begin(pops.header(poll_time=5_000))
         pops.desk.begin(pops.header(poll_time=5_000, consumer_group="other"))
-        pops.desk.groups.delete("g", pops.now_ms())
-        await pops.pass_s(0.1, 0.1)
+        pops.desk.groups.delete("g", pops.desk.now_ms())
+        await pops.desk.pass_s(0.1, 0.1)
         (answer,) = pops.desk.peer.answers
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert "g" not in pops.desk.groups.configs
@@ -496,12 +483,12 @@ async def test_who_is_held_hears_of_a_group_that_goes_and_does_not_bring_it_back
 async def test_sends_call_nothing_of_it_while_nobody_waits(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         arrivals = pops.desk.store.arrivals
         assert arrivals.tell is None
         pops.desk.begin(pops.header(poll_time=1_000))
         assert arrivals.tell is not None
-        await pops.pass_s(1.1, 0.1)
+        await pops.desk.pass_s(1.1, 0.1)
         assert arrivals.tell is None
 
 
@@ -512,7 +499,7 @@ async def test_sends_call_nothing_of_it_while_nobody_waits(
 async def test_in_order_nothing_more_comes_until_all_of_it_is_done(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b", b"c")
         first = await pops.pop(order=True, max_msg_nums=2)
         assert [one.body for one in first] == [b"a", b"b"]
@@ -530,7 +517,7 @@ async def test_in_order_nothing_more_comes_until_all_of_it_is_done(
 async def test_in_order_a_topic_made_anew_is_not_blocked_by_pops_of_its_first_life(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         assert await pops.bodies(order=True) == [b"a", b"b"]
         assert (await pops.desk.ask(DeleteTopicInBroker(topic="t"))).code == 0
@@ -546,7 +533,7 @@ async def test_in_order_a_topic_made_anew_is_not_blocked_by_pops_of_its_first_li
 async def test_in_order_the_same_attempt_gets_the_same_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         assert await pops.bodies(order=True, attempt_id="one") == [b"a"]
         assert await pops.bodies(order=True, attempt_id="two") == []
@@ -559,10 +546,10 @@ async def test_in_order_the_same_attempt_gets_the_same_again(
 async def test_in_order_what_was_out_for_too_long_is_handed_out_again_and_counted(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         first = await pops.pop(order=True, invisible_time=5_000)
-        await pops.pass_s(6)
+        await pops.desk.pass_s(6)
         answer = await pops.desk.ask(pops.header(order=True))
         assert [one.body for one in popped_of(answer)] == [b"a", b"b"]
         assert said(answer)["orderCountInfo"] == "0 qo0%0 1;0 qo0%1 1;0 0 1"
@@ -574,7 +561,7 @@ async def test_in_order_what_was_out_for_too_long_is_handed_out_again_and_counte
 async def test_in_order_a_held_pop_goes_on_when_the_queue_is_free(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         (first,) = await pops.pop(order=True, max_msg_nums=1, invisible_time=20_000)
         for _ in range(2):
@@ -584,10 +571,10 @@ async def test_in_order_a_held_pop_goes_on_when_the_queue_is_free(
         answer = await pops.desk.peer.next_answer()
         assert [one.body for one in popped_of(answer)] == [b"b"]
         # The other one waits until that is visible again, for nobody acknowledges it.
-        await pops.pass_s(25)
+        await pops.desk.pass_s(25)
         assert not pops.desk.peer.answers
         with trio.fail_after(40):
-            await pops.pass_s(5)
+            await pops.desk.pass_s(5)
             assert (await pops.desk.peer.next_answer()).code == ResponseCode.POLLING_TIMEOUT
 
 
@@ -595,11 +582,11 @@ async def test_in_order_a_held_pop_goes_on_when_the_queue_is_free(
 async def test_in_order_a_held_pop_gets_what_becomes_visible_while_it_waits(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         await pops.pop(order=True, invisible_time=5_000)
         pops.desk.begin(pops.header(order=True, poll_time=30_000))
-        await pops.pass_s(5.1, 0.1)
+        await pops.desk.pass_s(5.1, 0.1)
         answer = await pops.desk.peer.next_answer()
         assert [one.body for one in popped_of(answer)] == [b"a"]
 
@@ -608,13 +595,13 @@ async def test_in_order_a_held_pop_gets_what_becomes_visible_while_it_waits(
 async def test_what_is_out_in_order_is_known_after_a_start(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         first = await pops.pop(order=True)
         await pops.ack(first[0])
         await pops.stop()
         wall = pops.desk.clock
-    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
+    async with open_pops(tmp_path, wall=wall) as pops:
         assert await pops.bodies(order=True) == []
         assert (await pops.ack(first[1])).code == 0
         assert pops.desk.offsets.query("g", "t", 0) == 2
@@ -627,7 +614,7 @@ async def test_what_is_out_in_order_is_known_after_a_start(
 async def test_a_peek_shows_messages_and_changes_nothing(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         peek = headers.PeekMessage("g", "t", 0, 1)
         assert (await pops.desk.ask(peek)).code == ResponseCode.PULL_NOT_FOUND
         await pops.send(b"a", b"b")
@@ -645,10 +632,10 @@ async def test_a_peek_shows_messages_and_changes_nothing(
 async def test_messages_of_an_earlier_run_are_popped_from_the_disk(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         await pops.stop()
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         assert await pops.bodies() == [b"a", b"b"]
 
 
@@ -658,7 +645,7 @@ async def test_an_offset_never_reaches_the_disk_before_its_check_point(
 ) -> None:
     disk = FaultyDisk(tmp_path)
     saved = tmp_path / "config" / "consumerOffset.json"
-    async with open_pops(tmp_path, mock_clock, disk) as pops:
+    async with open_pops(tmp_path, disk) as pops:
         await pops.send(b"a")
         await pops.desk.puts.durable()
         await pops.pop()
@@ -675,13 +662,13 @@ async def test_an_offset_never_reaches_the_disk_before_its_check_point(
 async def test_properties_that_leave_no_room_keep_nothing_from_coming_again(
     tmp_path: Path, mock_clock: MockClock, room: int
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"small")
         long = encode({"a": "x" * (32_767 - 3 - room)})
         assert (await pops.desk.send("t", batch_body({b"long": long}), batch=True)).code == 0
         assert len(await pops.pop(invisible_time=5_000)) == 2
         for _ in range(2):
-            await pops.pass_s(10)
+            await pops.desk.pass_s(10)
             answer = await pops.desk.ask(pops.header(invisible_time=5_000))
             assert answer.code == 0
             body = memoryview(body_of(answer))
@@ -696,7 +683,7 @@ async def test_properties_that_leave_no_room_keep_nothing_from_coming_again(
 async def test_a_held_pop_that_cannot_read_is_over_and_the_broker_goes_on(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         pops.desk.begin(pops.header(poll_time=15_000))
         with monkeypatch.context() as fails:
             fails.setattr(pops.desk.pop_reader, "read", no_more_files)
@@ -714,7 +701,7 @@ def no_more_files(*_: object, **__: object) -> None:
 async def test_a_held_pop_that_fails_hears_of_it_and_those_beside_it_are_served(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         reader = pops.desk.pop_reader
         read_all = reader.read
 
@@ -736,7 +723,7 @@ async def test_a_held_pop_that_fails_hears_of_it_and_those_beside_it_are_served(
 async def test_an_attempt_has_a_name_of_bounded_length(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         answer = await pops.desk.ask(pops.header(order=True, attempt_id="x" * 256))
         assert (answer.code, "attemptId" in (answer.remark or "")) == (29, True)
         assert await pops.pop(order=True, attempt_id="x" * 255) == []
@@ -746,7 +733,7 @@ async def test_an_attempt_has_a_name_of_bounded_length(
 async def test_a_pop_of_very_many_queues_ends_in_time_and_begins_elsewhere_next_time(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         pops.desk.topic("wide", read_queue_nums=1_000, write_queue_nums=1_000)
         await pops.send(b"a", topic="wide", queue_id=700)
         monkeypatch.setattr(pop_reader, "PASS_S", -1.0)
@@ -762,6 +749,6 @@ async def test_a_pop_of_very_many_queues_ends_in_time_and_begins_elsewhere_next_
             assert tries < 500
         assert found == [b"a"]
         peer = pops.desk.peer
-        notify = headers.Notification("g", "wide", -1, 10_000, pops.now_ms())
+        notify = headers.Notification("g", "wide", -1, 10_000, pops.desk.now_ms())
         assert (await pops.desk.ask(notify)).code == 0
         assert peer.held == 0

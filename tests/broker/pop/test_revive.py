@@ -17,7 +17,7 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.system_names import REVIVE_GROUP
-from tests.broker.pop.test_pop import REVIVE_LOG, records
+from tests.broker.pop.test_pop import REVIVE_LOG
 from tests.broker.pops import open_pops
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 from tests.kit.quick_disk import WornDisk
@@ -57,7 +57,7 @@ def done_with(pops: Pops) -> list[int]:
 
 def put_in_front(pops: Pops, *, start: int) -> None:
     """Put a check point into the revive log that is open for 30 s; others stay behind."""
-    front = point(start, pop_time=pops.now_ms() + 25_000)
+    front = point(start, pop_time=pops.desk.now_ms() + 25_000)
     pops.desk.puts.put(
         MessageDraft(REVIVE_LOG, 0, front.to_bytes(), b"", HOST, HOST),
         {"TAGS": CHECK_POINT_TAG, "UNIQ_KEY": "front"},
@@ -155,7 +155,7 @@ class Wheel:
 async def test_time_is_what_is_delivered_and_can_be_read(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         store: MessageStore = pops.desk.store
         wheel = Wheel()
         timing = Timing(
@@ -191,22 +191,22 @@ async def test_after_a_clock_was_ahead_what_is_acknowledged_in_time_does_not_ret
     tmp_path: Path, mock_clock: MockClock, back_s: int
 ) -> None:
     wall = TrioClock()
-    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
-        await pops.pass_s(3)
+    async with open_pops(tmp_path, wall=wall) as pops:
+        await pops.desk.pass_s(3)
         wall.start_ms += back_s * 1_000
-        await pops.pass_s(6)
+        await pops.desk.pass_s(6)
         wall.start_ms -= back_s * 1_000
-        await pops.pass_s(2)
+        await pops.desk.pass_s(2)
         await pops.send(b"a", b"b")
         messages = await pops.pop(invisible_time=5_000)
         assert len(messages) == 2
-        await pops.pass_s(1.5)
+        await pops.desk.pass_s(1.5)
         assert (await pops.ack(messages[0])).code == 0
-        await pops.pass_s(3)
+        await pops.desk.pass_s(3)
         assert await pops.bodies() == [], "it is hidden for as long as was asked for"
-        await pops.pass_s(7)
+        await pops.desk.pass_s(7)
         assert await pops.bodies(invisible_time=600_000) == [b"b"]
-        await pops.pass_s(30)
+        await pops.desk.pass_s(30)
         assert await pops.bodies() == []
 
 
@@ -216,16 +216,16 @@ async def test_a_check_point_of_a_clock_that_was_ahead_holds_up_no_other(
     tmp_path: Path, mock_clock: MockClock, back_s: int
 ) -> None:
     wall = TrioClock()
-    async with open_pops(tmp_path / "data", mock_clock, wall=wall) as pops:
+    async with open_pops(tmp_path / "data", wall=wall) as pops:
         wall.start_ms += back_s * 1_000
-        await pops.pass_s(3)
+        await pops.desk.pass_s(3)
         await pops.send(b"ahead", b"acknowledged", b"acknowledged ahead")
         messages = {one.body: one for one in await pops.pop(invisible_time=6_000)}
         assert (await pops.ack(messages[b"acknowledged ahead"])).code == 0
         while not pops.open_check_points():
-            await pops.pass_s(0.5)
+            await pops.desk.pass_s(0.5)
         wall.start_ms -= back_s * 1_000
-        await pops.pass_s(3)
+        await pops.desk.pass_s(3)
         assert pops.open_check_points() == 0
         revive_log = pops.desk.revive.queues
         ends = [pops.desk.store.max_offset(REVIVE_LOG, queue.queue_id) for queue in revive_log]
@@ -233,14 +233,14 @@ async def test_a_check_point_of_a_clock_that_was_ahead_holds_up_no_other(
         assert (await pops.ack(messages[b"acknowledged"])).code == 0
         await pops.send(b"later")
         assert await pops.bodies(invisible_time=6_000) == [b"later"]
-        await pops.pass_s(12)
+        await pops.desk.pass_s(12)
         assert await pops.bodies(invisible_time=40 * 86_400_000) == [b"later"]
         await pops.stop()
-    async with open_pops(tmp_path / "data", mock_clock, wall=wall) as pops:
-        await pops.pass_s(5)
+    async with open_pops(tmp_path / "data", wall=wall) as pops:
+        await pops.desk.pass_s(5)
         assert await pops.bodies() == []
         wall.start_ms += back_s * 1_000
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert await pops.bodies(invisible_time=60_000) == [b"ahead"]
 
 
@@ -251,16 +251,16 @@ async def test_a_check_point_of_a_clock_that_was_ahead_holds_up_no_other(
 async def test_what_is_out_over_a_stop_comes_again_and_what_is_done_does_not(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b", b"c")
         first, *_ = await pops.pop(invisible_time=20_000)
         await pops.ack(first)
-        await pops.pass_s(3)
+        await pops.desk.pass_s(3)
         await pops.stop()
         wall = pops.desk.clock
-    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
+    async with open_pops(tmp_path, wall=wall) as pops:
         assert await pops.bodies() == []
-        await pops.pass_s(25)
+        await pops.desk.pass_s(25)
         assert await pops.bodies() == [b"b", b"c"]
 
 
@@ -268,16 +268,16 @@ async def test_what_is_out_over_a_stop_comes_again_and_what_is_done_does_not(
 async def test_what_was_put_again_before_a_stop_is_not_put_again_after_it(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         await pops.pop(invisible_time=5_000)
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert sum(done_with(pops)) == 1
         await pops.stop()
         wall = pops.desk.clock
-    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
-        await pops.pass_s(10)
-        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a"]
+    async with open_pops(tmp_path, wall=wall) as pops:
+        await pops.desk.pass_s(10)
+        assert pops.desk.bodies("%RETRY%g_t") == [b"a"]
         assert pops.open_check_points() == 0
 
 
@@ -286,18 +286,18 @@ async def test_what_was_put_back_behind_an_open_check_point_is_not_put_back_agai
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     """The offset that is saved is that of the one in front, which is open for longer."""
-    async with open_pops(tmp_path, mock_clock, revive_queue_num=1) as pops:
+    async with open_pops(tmp_path, revive_queue_num=1) as pops:
         await pops.send(b"a", b"b", b"c")
         put_in_front(pops, start=2)
         assert len(await pops.pop(max_msg_nums=2, invisible_time=50)) == 2
-        await pops.pass_s(5)
-        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a", b"b"]
+        await pops.desk.pass_s(5)
+        assert pops.desk.bodies("%RETRY%g_t") == [b"a", b"b"]
         assert done_with(pops)[0] == 0
         wall = pops.desk.clock
         await pops.stop()
-    async with open_pops(tmp_path, mock_clock, wall=wall, revive_queue_num=1) as pops:
-        await pops.pass_s(40)
-        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a", b"b", b"c"]
+    async with open_pops(tmp_path, wall=wall, revive_queue_num=1) as pops:
+        await pops.desk.pass_s(40)
+        assert pops.desk.bodies("%RETRY%g_t") == [b"a", b"b", b"c"]
         assert pops.open_check_points() == 0
         assert done_with(pops)[0] >= 2
 
@@ -306,7 +306,7 @@ async def test_what_was_put_back_behind_an_open_check_point_is_not_put_back_agai
 async def test_a_stop_in_the_middle_of_a_pop_puts_the_rest_back_and_nothing_twice(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b", b"c")
         assert len(await pops.pop(invisible_time=5_000)) == 3
         put_again, puts = pops.desk.puts.put_again, pops.desk.puts
@@ -317,26 +317,26 @@ async def test_a_stop_in_the_middle_of_a_pop_puts_the_rest_back_and_nothing_twic
             return result
 
         puts.put_again = once  # type: ignore[method-assign]  # the disk is full after the first
-        await pops.pass_s(10)
-        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a"]
+        await pops.desk.pass_s(10)
+        assert pops.desk.bodies("%RETRY%g_t") == [b"a"]
         pops.desk.store.flags.clear(Flag.DISK_FULL)
         wall = pops.desk.clock
         await pops.stop()
-    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
-        await pops.pass_s(10)
-        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a", b"b", b"c"]
+    async with open_pops(tmp_path, wall=wall) as pops:
+        await pops.desk.pass_s(10)
+        assert pops.desk.bodies("%RETRY%g_t") == [b"a", b"b", b"c"]
 
 
 @pytest.mark.trio
 async def test_a_stop_goes_on_when_what_was_put_back_cannot_be_noted(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock, revive_queue_num=1) as pops:
+    async with open_pops(tmp_path, revive_queue_num=1) as pops:
         await pops.send(b"a", b"b")
         put_in_front(pops, start=1)
         assert len(await pops.pop(max_msg_nums=1, invisible_time=50)) == 1
-        await pops.pass_s(5)
-        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a"]
+        await pops.desk.pass_s(5)
+        assert pops.desk.bodies("%RETRY%g_t") == [b"a"]
 
         def refuse(*_: object) -> None:
             raise Refusal(ResponseCode.NO_PERMISSION, "not now")
@@ -344,9 +344,9 @@ async def test_a_stop_goes_on_when_what_was_put_back_cannot_be_noted(
         pops.desk.puts.hooks = [*pops.desk.puts.hooks, refuse]
         wall = pops.desk.clock
         await pops.stop()
-    async with open_pops(tmp_path, mock_clock, wall=wall, revive_queue_num=1) as pops:
-        await pops.pass_s(40)
-        assert {bytes(one.body) for one in records(pops, "%RETRY%g_t")} == {b"a", b"b"}
+    async with open_pops(tmp_path, wall=wall, revive_queue_num=1) as pops:
+        await pops.desk.pass_s(40)
+        assert set(pops.desk.bodies("%RETRY%g_t")) == {b"a", b"b"}
 
 
 class History:
@@ -377,16 +377,16 @@ class History:
             await pops.send(*bodies)
             self.sent.update(bodies)
             await self.consume(pops, 0.7)
-            await pops.pass_s(self.chance.random() * 3)
+            await pops.desk.pass_s(self.chance.random() * 3)
         if self.chance.random() < 0.5:
             await self.settle(pops)
 
     async def settle(self, pops: Pops) -> None:
         """Consume until nothing is out, and wait until all files have heard of it."""
         for _ in range(4):
-            await pops.pass_s(9, 1)
+            await pops.desk.pass_s(9, 1)
             await self.consume(pops, 1)
-        await pops.pass_s(15, 1)
+        await pops.desk.pass_s(15, 1)
         self.settled |= self.done
 
 
@@ -403,7 +403,7 @@ async def test_power_cuts_lose_nothing_and_bring_back_nothing_that_was_settled(
     for life in range(3):
         disk = FaultyDisk(root, granule=512)
         try:
-            async with open_pops(root, mock_clock, disk, wall=wall, **sync) as pops:
+            async with open_pops(root, disk, wall=wall, **sync) as pops:
                 fault = Fault(number=disk.changes + history.chance.randrange(400), cut=True)
                 disk.faults.append(fault)
                 await history.live(pops, life)
@@ -412,7 +412,7 @@ async def test_power_cuts_lose_nothing_and_bring_back_nothing_that_was_settled(
             rest = end if isinstance(end, PowerCut) else end.split(PowerCut)[1]
             assert rest is None or isinstance(rest, PowerCut), rest
         root = disk.power_cut(tmp_path / str(life + 1), history.chance)
-    async with open_pops(root, mock_clock, wall=wall) as pops:
+    async with open_pops(root, wall=wall) as pops:
         await history.settle(pops)
         await history.settle(pops)
         assert history.sent <= history.done
@@ -427,16 +427,16 @@ async def test_power_cuts_lose_nothing_and_bring_back_nothing_that_was_settled(
 async def test_while_nothing_can_be_put_check_points_stay_open_and_go_on_by_themselves(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         await pops.pop(invisible_time=5_000)
-        await pops.pass_s(6)
+        await pops.desk.pass_s(6)
         pops.desk.store.flags.set(Flag.DISK_FULL, "the disk is full")
-        await pops.pass_s(20)
+        await pops.desk.pass_s(20)
         assert pops.open_check_points() == 1
         assert sum(done_with(pops)) == 0
         pops.desk.store.flags.clear(Flag.DISK_FULL)
-        await pops.pass_s(2)
+        await pops.desk.pass_s(2)
         assert await pops.bodies() == [b"a", b"b"]
 
 
@@ -444,19 +444,19 @@ async def test_while_nothing_can_be_put_check_points_stay_open_and_go_on_by_them
 async def test_a_message_whose_retry_topic_cannot_be_made_gets_a_later_check_point(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         await pops.pop(invisible_time=5_000)
         pops.desk.topics.max_topics = 0
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert pops.open_check_points() == 0, "it does not stand in the way of others"
         (later,) = [
-            CheckPoint.from_bytes(one.body) for one in records(pops, "rmq_sys_wheel_timer")[1:]
+            CheckPoint.from_bytes(one.body) for one in pops.desk.records("rmq_sys_wheel_timer")[1:]
         ]
         assert later.revive_times == "1"
-        assert AGAIN_S[0] * 1_000 <= later.due_ms - pops.now_ms() + 10_000 <= 20_000
+        assert AGAIN_S[0] * 1_000 <= later.due_ms - pops.desk.now_ms() + 10_000 <= 20_000
         pops.desk.topics.max_topics = 10_000
-        await pops.pass_s(15)
+        await pops.desk.pass_s(15)
         assert await pops.bodies() == [b"a"]
 
 
@@ -465,18 +465,18 @@ async def test_a_message_that_the_disk_cannot_read_holds_up_no_other(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     disk = WornDisk()
-    async with open_pops(tmp_path, mock_clock, disk=disk) as pops:
+    async with open_pops(tmp_path, disk=disk) as pops:
         await pops.send(b"a", b"worn", b"c")
         assert len(await pops.pop(invisible_time=20_000)) == 3
         await pops.stop()
         wall = pops.desk.clock
-    async with open_pops(tmp_path, mock_clock, disk=disk, wall=wall) as pops:
+    async with open_pops(tmp_path, disk=disk, wall=wall) as pops:
         disk.bad = b"worn"
-        await pops.pass_s(25)
-        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a", b"c"]
+        await pops.desk.pass_s(25)
+        assert pops.desk.bodies("%RETRY%g_t") == [b"a", b"c"]
         disk.bad = b""
-        await pops.pass_s(AGAIN_S[0] + 5)
-        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a", b"c", b"worn"]
+        await pops.desk.pass_s(AGAIN_S[0] + 5)
+        assert pops.desk.bodies("%RETRY%g_t") == [b"a", b"c", b"worn"]
         assert pops.open_check_points() == 0
 
 
@@ -485,11 +485,11 @@ async def test_messages_in_front_of_one_that_the_disk_cannot_read_are_popped(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     disk = WornDisk()
-    async with open_pops(tmp_path, mock_clock, disk=disk) as pops:
+    async with open_pops(tmp_path, disk=disk) as pops:
         await pops.send(b"a", b"b", b"worn", b"c")
         await pops.stop()
         wall = pops.desk.clock
-    async with open_pops(tmp_path, mock_clock, disk=disk, wall=wall) as pops:
+    async with open_pops(tmp_path, disk=disk, wall=wall) as pops:
         disk.bad = b"worn"
         assert await pops.bodies() == [b"a", b"b"]
         disk.bad = b""
@@ -501,19 +501,19 @@ async def test_a_message_that_the_disk_cannot_read_is_popped_when_it_can(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     disk = WornDisk()
-    async with open_pops(tmp_path, mock_clock, disk=disk) as pops:
+    async with open_pops(tmp_path, disk=disk) as pops:
         await pops.send(b"worn", b"c")
         await pops.stop()
         wall = pops.desk.clock
-    async with open_pops(tmp_path, mock_clock, disk=disk, wall=wall) as pops:
+    async with open_pops(tmp_path, disk=disk, wall=wall) as pops:
         disk.bad = b"worn"
         assert [(await pops.bodies()), (await pops.bodies())] == [[], [b"c"]]
-        await pops.pass_s(70)
-        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"c"]
+        await pops.desk.pass_s(70)
+        assert pops.desk.bodies("%RETRY%g_t") == [b"c"]
         assert pops.desk.store.stats.unreadable == {"pop": 1}, "once for both"
         disk.bad = b""
-        await pops.pass_s(AGAIN_S[0] + AGAIN_S[1])
-        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"c", b"worn"]
+        await pops.desk.pass_s(AGAIN_S[0] + AGAIN_S[1])
+        assert pops.desk.bodies("%RETRY%g_t") == [b"c", b"worn"]
         assert pops.open_check_points() == 0
 
 
@@ -522,11 +522,11 @@ async def test_an_orderly_pop_stands_in_front_of_a_message_that_the_disk_cannot_
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     disk = WornDisk()
-    async with open_pops(tmp_path, mock_clock, disk=disk) as pops:
+    async with open_pops(tmp_path, disk=disk) as pops:
         await pops.send(b"worn", b"c")
         await pops.stop()
         wall = pops.desk.clock
-    async with open_pops(tmp_path, mock_clock, disk=disk, wall=wall) as pops:
+    async with open_pops(tmp_path, disk=disk, wall=wall) as pops:
         disk.bad = b"worn"
         with pytest.raises(MessageUnreadable, match="--queue desk:0 --to offset:1"):
             await pops.pop(order=True, queue_id=0)
@@ -536,14 +536,14 @@ async def test_an_orderly_pop_stands_in_front_of_a_message_that_the_disk_cannot_
 
 @pytest.mark.trio
 async def test_what_is_no_check_point_is_passed_over(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         host = bytes([127, 0, 0, 1, 0, 0, 42, 159])
         for tag in (b"ck", b"ack", b"bAck", b"other"):
             for body in (b"", b"{}", b"no json", b'{"so":"x"}'):
                 draft = MessageDraft(REVIVE_LOG, 3, body, b"TAGS\x01%b\x02" % tag, host, host)
                 assert pops.desk.puts.put_as_is(draft).size
         pops.desk.after_round()
-        await pops.pass_s(1)
+        await pops.desk.pass_s(1)
         assert done_with(pops)[3] == 16
 
 
@@ -551,19 +551,19 @@ async def test_what_is_no_check_point_is_passed_over(tmp_path: Path, mock_clock:
 async def test_a_topic_made_anew_gives_back_nothing_that_was_not_popped(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         assert await pops.bodies(invisible_time=5_000) == [b"a", b"b"]
-        await pops.pass_s(3)
+        await pops.desk.pass_s(3)
         assert (await pops.desk.ask(DeleteTopicInBroker(topic="t"))).code == 0
         pops.desk.topic("t", read_queue_nums=1, write_queue_nums=1)
         await pops.send(b"c", b"d", b"e")
         assert await pops.bodies(max_msg_nums=1, invisible_time=20_000) == [b"c"]
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert pops.open_check_points() == 0
         assert pops.desk.store.max_offset("%RETRY%g_t", 0) == 0
         assert await pops.bodies(invisible_time=600_000) == [b"d", b"e"]
-        await pops.pass_s(20)
+        await pops.desk.pass_s(20)
         assert await pops.bodies() == [b"c"]
 
 
@@ -571,29 +571,29 @@ async def test_a_topic_made_anew_gives_back_nothing_that_was_not_popped(
 async def test_a_message_that_is_gone_is_not_waited_for(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
-        lost = point(7, pop_time=pops.now_ms())
+        lost = point(7, pop_time=pops.desk.now_ms())
         pops.desk.revive_log.check_point(lost, lost.offsets(), 2)
-        other = point(0, pop_time=pops.now_ms())
+        other = point(0, pop_time=pops.desk.now_ms())
         other.topic = "gone"
         pops.desk.revive_log.check_point(other, other.offsets(), 2)
         pops.desk.after_round()
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert pops.open_check_points() == 0
-        assert records(pops, "%RETRY%g_t") == []
+        assert pops.desk.records("%RETRY%g_t") == []
 
 
 @pytest.mark.trio
 async def test_a_message_comes_back_as_it_was_from_us(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", tag="X")
-        (sent,) = records(pops, "t")
+        (sent,) = pops.desk.records("t")
         await pops.pop(invisible_time=5_000)
-        await pops.pass_s(10)
-        (back,) = records(pops, "%RETRY%g_t")
+        await pops.desk.pass_s(10)
+        (back,) = pops.desk.records("%RETRY%g_t")
         assert back.body == sent.body
         assert back.born_timestamp == sent.born_timestamp
         assert back.born_host == back.store_host == pops.desk.store_host
@@ -606,17 +606,17 @@ async def test_a_message_comes_back_as_it_was_from_us(
 async def test_a_message_whose_properties_leave_no_room_comes_back_as_it_was(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         own = "UNIQ_KEY\x01U\x02big\x01{}\x02"
         await pops.desk.send(body=b"small", properties=own.format("x"))
-        (small,) = records(pops, "t")
+        (small,) = pops.desk.records("t")
         big = "x" * (32_767 - len(small.properties) + 1)
         await pops.desk.send(body=b"full", properties=own.format(big))
-        (_, full) = records(pops, "t")
+        (_, full) = pops.desk.records("t")
         assert len(full.properties) == 32_767
         await pops.pop(invisible_time=5_000)
-        await pops.pass_s(12)
-        (back,) = [one for one in records(pops, "%RETRY%g_t") if one.body == b"full"]
+        await pops.desk.pass_s(12)
+        (back,) = [one for one in pops.desk.records("%RETRY%g_t") if one.body == b"full"]
         assert bytes(back.properties) == bytes(full.properties)
         assert back.reconsume_times == 1
 
@@ -625,11 +625,11 @@ async def test_a_message_whose_properties_leave_no_room_comes_back_as_it_was(
 async def test_a_message_that_was_tried_as_often_as_can_be_said_comes_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         answer = await pops.desk.send(body=b"often", reconsume_times=2**31 - 1)
         assert answer.code == 0
         await pops.pop(invisible_time=5_000)
-        await pops.pass_s(12)
+        await pops.desk.pass_s(12)
         [again] = await pops.pop()
         assert (again.body, again.record.reconsume_times) == (b"often", 2**31 - 1)
 
@@ -638,14 +638,14 @@ async def test_a_message_that_was_tried_as_often_as_can_be_said_comes_again(
 async def test_a_message_that_no_topic_can_take_is_set_aside(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
-        named = point(0, pop_time=pops.now_ms())
+        named = point(0, pop_time=pops.desk.now_ms())
         named.group = "../g"
         pops.desk.revive_log.check_point(named, named.offsets(), 2)
         pops.desk.after_round()
         await pops.pop(invisible_time=5_000)
-        await pops.pass_s(12)
+        await pops.desk.pass_s(12)
         assert pops.open_check_points() == 0
         assert await pops.bodies() == [b"a", b"b"]
         assert pops.desk.store.stats.set_aside == {"revive": 1}
@@ -655,16 +655,16 @@ async def test_a_message_that_no_topic_can_take_is_set_aside(
 async def test_lowered_limits_of_timers_hold_up_no_revival(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         await pops.pop(invisible_time=5_000)
         await pops.stop()
-    async with open_pops(tmp_path, mock_clock, timer_max_delay_s=1) as pops:
+    async with open_pops(tmp_path, timer_max_delay_s=1) as pops:
         pops.desk.topics.max_topics = 0
-        await pops.pass_s(10)
+        await pops.desk.pass_s(10)
         assert pops.open_check_points() == 0, "a new one was put, further away than the limit"
         pops.desk.topics.max_topics = 10_000
-        await pops.pass_s(20)
+        await pops.desk.pass_s(20)
         assert await pops.bodies(invisible_time=1_000) == [b"a"]
 
 
@@ -672,10 +672,10 @@ async def test_lowered_limits_of_timers_hold_up_no_revival(
 async def test_what_was_out_in_another_cluster_comes_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         await pops.pop(invisible_time=5_000)
         await pops.stop()
-    async with open_pops(tmp_path, mock_clock, broker_cluster_name="Renamed") as pops:
-        await pops.pass_s(10)
+    async with open_pops(tmp_path, broker_cluster_name="Renamed") as pops:
+        await pops.desk.pass_s(10)
         assert await pops.bodies() == [b"a"]

@@ -17,7 +17,6 @@ from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.format.tags import tags_code
-from tests.broker.pop.test_pop import records
 from tests.broker.pops import BROKER, batch_ack, open_pops
 
 if TYPE_CHECKING:
@@ -46,15 +45,15 @@ def timers(pops: Pops) -> int:
 async def test_what_is_acknowledged_at_once_needs_no_timer_and_never_comes_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(*(b"%d" % number for number in range(40)))
         first, second = await pops.pop(), await pops.pop()
         await pops.ack_all(first[3:])
         await pops.ack_all(second)
         for one in first[:3]:
             await pops.ack(one)
-        assert len(records(pops, WHEEL_TOPIC)) == 7, "all of it is in the log"
-        await pops.pass_s(70)
+        assert len(pops.desk.records(WHEEL_TOPIC)) == 7, "all of it is in the log"
+        await pops.desk.pass_s(70)
         assert (timers(pops), revived(pops)) == (0, 0)
         assert pops.desk.timers is not None
         assert not pops.desk.timers.enqueue.needless
@@ -66,12 +65,12 @@ async def test_what_is_acknowledged_at_once_needs_no_timer_and_never_comes_again
 async def test_its_records_are_as_the_put_hooks_would_have_made_them(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b", b"c")
         popped = await pops.pop()
         await pops.ack(popped[0])
         await pops.ack_all(popped[1:])
-        found = records(pops, WHEEL_TOPIC)
+        found = pops.desk.records(WHEEL_TOPIC)
         codes = pops.desk.store.reader.tags_codes(
             pops.desk.store.queues.table[WHEEL_TOPIC, 0], 0, 9
         )
@@ -92,14 +91,14 @@ async def test_its_records_are_as_the_put_hooks_would_have_made_them(
 async def test_what_the_timers_have_read_meets_in_the_revive_log(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         both = await pops.pop(invisible_time=10_000)
         await pops.ack(both[0])
-        await pops.pass_s(1)
+        await pops.desk.pass_s(1)
         assert timers(pops) == 2, "it was not over when they were read"
         await pops.ack(both[1])
-        await pops.pass_s(15)
+        await pops.desk.pass_s(15)
         assert (timers(pops), revived(pops)) == (0, 3)
         assert await pops.bodies() == []
 
@@ -108,20 +107,20 @@ async def test_what_the_timers_have_read_meets_in_the_revive_log(
 async def test_timers_among_what_needs_none_are_delivered(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(*(b"%d" % number for number in range(9)))
         for round_ in range(3):
             popped = await pops.pop(max_msg_nums=3, invisible_time=20_000)
-            due = f"TIMER_DELIVER_MS\x01{pops.now_ms() + 5_000}\x02"
+            due = f"TIMER_DELIVER_MS\x01{pops.desk.now_ms() + 5_000}\x02"
             await pops.desk.send("later", b"timer %d" % round_, properties=due)
             await pops.ack_all(popped[round_ == 1 :])
-        await pops.pass_s(8)
-        assert [bytes(one.body) for one in records(pops, "later")] == [
+        await pops.desk.pass_s(8)
+        assert pops.desk.bodies("later") == [
             b"timer 0",
             b"timer 1",
             b"timer 2",
         ]
-        await pops.pass_s(20)
+        await pops.desk.pass_s(20)
         assert await pops.bodies() == [b"3"], "one message of the second pop was not acknowledged"
 
 
@@ -129,15 +128,15 @@ async def test_timers_among_what_needs_none_are_delivered(
 async def test_after_a_kill_what_was_over_is_read_again_and_does_not_come_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
         await pops.ack_all(await pops.pop(invisible_time=10_000))
         wall = pops.desk.clock
     # Neither the table of offsets nor the wheel was saved.
-    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
-        await pops.pass_s(15)
+    async with open_pops(tmp_path, wall=wall) as pops:
+        await pops.desk.pass_s(15)
         assert revived(pops) == 2
-        assert records(pops, "%RETRY%g_t") == []
+        assert pops.desk.records("%RETRY%g_t") == []
 
 
 @pytest.mark.trio
@@ -145,14 +144,14 @@ async def test_after_a_kill_what_was_over_is_read_again_and_does_not_come_again(
 async def test_more_time_asked_for_several_times_in_a_millisecond_is_acknowledged_once(
     tmp_path: Path, mock_clock: MockClock, times: int
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop()
         hidden = [await pops.hidden(one, 10_000) for _ in range(times)]
         assert len({message.receipt for message in hidden}) == 1
         assert (await pops.ack(hidden[0])).code == 0
-        await pops.pass_s(70)
-        assert records(pops, "%RETRY%g_t") == []
+        await pops.desk.pass_s(70)
+        assert pops.desk.records("%RETRY%g_t") == []
 
 
 @pytest.mark.trio
@@ -161,7 +160,7 @@ async def test_what_timers_that_do_not_run_owe_nobody_is_bounded(
 ) -> None:
     monkeypatch.setattr("aerobee.broker.pop.revive_log.NEEDLESS_MAX", 10)
     monkeypatch.setattr("aerobee.broker.timers.timer_enqueue.PASS_MAX", 3)
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(*(b"%d" % number for number in range(20)))
         for _ in range(20):
             (one,) = await pops.pop(max_msg_nums=1, invisible_time=10_000)
@@ -169,21 +168,21 @@ async def test_what_timers_that_do_not_run_owe_nobody_is_bounded(
                 await pops.ack(one)
         assert pops.desk.timers is not None
         assert len(pops.desk.timers.enqueue.needless) == 10, "of an acknowledgement twice one"
-        await pops.pass_s(30)
+        await pops.desk.pass_s(30)
         assert not pops.desk.timers.enqueue.needless
         assert (timers(pops), pops.open_check_points()) == (0, 0)
-        assert records(pops, "%RETRY%g_t") == []
+        assert pops.desk.records("%RETRY%g_t") == []
 
 
 @pytest.mark.trio
 async def test_passing_over_what_needs_no_timer_is_no_lag(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")
-        await pops.pass_s(3_600, 60)
+        await pops.desk.pass_s(3_600, 60)
         await pops.ack_all(await pops.pop(max_msg_nums=1))
-        await pops.pass_s(0.2)
+        await pops.desk.pass_s(0.2)
         await pops.pop(max_msg_nums=1)
         assert pops.desk.timers is not None
         assert pops.desk.timers.unread == 1
@@ -219,7 +218,7 @@ async def test_a_batch_in_any_order_with_duplicates_and_strangers_is_its_parts_o
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     chance = random.Random(15)
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         await pops.send(*(b"%02d" % number for number in range(32)))
         kept: dict[str, list[bytes]] = {}
         for case in range(40):
@@ -227,15 +226,15 @@ async def test_a_batch_in_any_order_with_duplicates_and_strangers_is_its_parts_o
             groups = f"batch{case}", f"single{case}"
             popped = {group: await pops.pop(consumer_group=group) for group in groups}
             if case % 3 == 0:
-                await pops.pass_s(0.5)
+                await pops.desk.pass_s(0.5)
             await in_batches(pops, groups[0], popped[groups[0]], done, chance)
             for number in done:
                 await pops.ack(popped[groups[1]][number], group=groups[1])
             left = [b"%02d" % number for number in range(32) if number not in done]
             kept |= dict.fromkeys(groups, left)
-        await pops.pass_s(70, 1)
+        await pops.desk.pass_s(70, 1)
         for group, bodies in kept.items():
-            assert sorted(bytes(one.body) for one in records(pops, f"%RETRY%{group}_t")) == bodies
+            assert sorted(pops.desk.bodies(f"%RETRY%{group}_t")) == bodies
 
 
 # ── FreshPops ──

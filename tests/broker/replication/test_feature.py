@@ -18,7 +18,6 @@ from aerobee.remoting.wire.headers.admin import GetBrokerRuntimeInfo
 from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
 from aerobee.store.format.ha import encode_report
 from tests.broker.desk import body_of, open_desk, send_header
-from tests.broker.records import records_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -102,7 +101,7 @@ async def test_what_a_consumer_sends_back_waits_for_no_slave(tmp_path: Path) -> 
     async with open_desk(tmp_path, **SYNC_MASTER) as desk:
         desk.topic()
         await desk.send()
-        record = records_of(desk.store, "t")[-1]
+        record = desk.records("t")[-1]
         header = ConsumerSendMsgBack(offset=record.physical_offset, group="g", delay_level=3)
         assert (await desk.ask(header)).code == Code.SUCCESS
 

@@ -17,7 +17,6 @@ from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.properties import decode
 from tests.broker.delay.test_schedule import later, still_desk
 from tests.broker.desk import Desk, open_desk, said
-from tests.broker.records import records_of
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.faulty_disk import FaultyDisk
 
@@ -41,11 +40,11 @@ async def one(desk: Desk, **fields: Any) -> Record:
     """A message in `t`."""
     desk.topic()
     assert (await desk.send(**fields)).code == Code.SUCCESS
-    return records_of(desk.store, "t")[-1]
+    return desk.records("t")[-1]
 
 
 def level_of(desk: Desk, level: int) -> list[Record]:
-    return records_of(desk.store, "SCHEDULE_TOPIC_XXXX", level - 1)
+    return desk.records("SCHEDULE_TOPIC_XXXX", level - 1)
 
 
 def change_group(desk: Desk, name: str = "g", **fields: Any) -> None:
@@ -59,16 +58,16 @@ async def test_the_whole_ladder_is_sixteen_tries_and_then_a_dead_letter(tmp_path
         for tries, delay_s in enumerate(LADDER_S, 1):
             assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
             await desk.schedule.tick()
-            assert len(records_of(desk.store, "%RETRY%g")) == tries - 1, "not before its time"
+            assert len(desk.records("%RETRY%g")) == tries - 1, "not before its time"
             later(desk, delay_s * 1_000)
             await desk.schedule.tick()
-            record = records_of(desk.store, "%RETRY%g")[-1]
+            record = desk.records("%RETRY%g")[-1]
             assert record.reconsume_times == tries
             found = decode(record.properties)
             assert (found["RETRY_TOPIC"], found["ORIGIN_MESSAGE_ID"]) == ("t", first_id)
             assert (found["TAGS"], found["DELAY"]) == ("red", str(2 + tries))
         assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
-        (dead,) = records_of(desk.store, "%DLQ%g")
+        (dead,) = desk.records("%DLQ%g")
         assert (dead.reconsume_times, bytes(dead.body), dead.flag) == (17, b"hello", 5)
         assert decode(dead.properties)["DELAY"] == "0"
         assert desk.topics.configs["%DLQ%g"].write_queue_nums == 1
@@ -94,12 +93,12 @@ async def test_a_message_whose_properties_leave_little_room_is_retried_or_become
         big = "x" * (32_767 - left - len(small.properties) + 1)
         record = await one(desk, properties=own.format(big))
         assert len(record.properties) == 32_767 - left
-        while not records_of(desk.store, "%DLQ%g"):
+        while not desk.records("%DLQ%g"):
             assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
             later(desk, 7_200_000)
             await desk.schedule.tick()
-            record = (records_of(desk.store, "%RETRY%g") or [record])[-1]
-        (dead,) = records_of(desk.store, "%DLQ%g")
+            record = (desk.records("%RETRY%g") or [record])[-1]
+        (dead,) = desk.records("%DLQ%g")
         said = decode(dead.properties)
         assert (dead.reconsume_times, said["TAGS"], said["big"]) == (tries + 1, "red", big)
         assert ("RETRY_TOPIC" in said) == ("ORIGIN_MESSAGE_ID" in said) == has_origin
@@ -144,7 +143,7 @@ async def test_what_was_tried_often_enough_is_a_dead_letter_at_once(
         record = await one(desk, reconsume_times=tries)
         change_group(desk, retry_max_times=group_max)
         assert (await back(desk, record.physical_offset, **asked)).code == Code.SUCCESS
-        assert len(records_of(desk.store, "%DLQ%g")) == 1
+        assert len(desk.records("%DLQ%g")) == 1
 
 
 async def test_the_queues_of_a_retry_topic_are_as_many_as_the_group_has(tmp_path: Path) -> None:
@@ -263,7 +262,7 @@ async def test_a_message_sent_to_the_retry_topic_is_dead_beyond_the_limit(
     async with open_desk(tmp_path) as desk:
         answer = await desk.send("%RETRY%g", properties="DELAY\x013\x02TAGS\x01a\x02", **fields)
         assert (answer.code, said(answer)["queueId"]) == (Code.SUCCESS, "0")
-        letters = records_of(desk.store, "%DLQ%g")
+        letters = desk.records("%DLQ%g")
         assert len(letters) == dead
         assert len(level_of(desk, 3)) == (not dead)
         if dead:
@@ -288,15 +287,15 @@ async def test_a_group_that_consumes_in_order_sends_only_what_it_gave_up(tmp_pat
         monotonic_ms = int(desk.clock.monotonic() * 1000)
         desk.locks.lock("g", "c", ["a queue"], monotonic_ms)  # type: ignore[list-item]  # any name does
         assert (await desk.send("%RETRY%g", reconsume_times=1)).code == Code.SUCCESS
-        assert len(records_of(desk.store, "%DLQ%g")) == 1
+        assert len(desk.records("%DLQ%g")) == 1
         assert (await desk.send("%RETRY%other", reconsume_times=1)).code == Code.SUCCESS
-        assert records_of(desk.store, "%DLQ%other") == []
+        assert desk.records("%DLQ%other") == []
 
 
 async def test_a_dead_letter_sent_by_name_is_an_ordinary_message(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         assert (await desk.send("%DLQ%g", reconsume_times=99)).code == Code.SUCCESS
-        assert len(records_of(desk.store, "%DLQ%g")) == 1
+        assert len(desk.records("%DLQ%g")) == 1
 
 
 async def test_what_is_nobodys_to_consume_cannot_be_handed_back(tmp_path: Path) -> None:
@@ -309,7 +308,7 @@ async def test_what_is_nobodys_to_consume_cannot_be_handed_back(tmp_path: Path) 
             answer = await back(desk, offset)
             assert answer.code == Code.SYSTEM_ERROR
             assert answer.remark == f"look message by offset failed, {offset}"
-            assert records_of(desk.store, "%RETRY%g") == []
+            assert desk.records("%RETRY%g") == []
 
 
 @pytest.mark.parametrize("left", [0, 8, 9])
@@ -325,7 +324,7 @@ async def test_a_message_given_up_by_its_consumer_is_a_dead_letter_however_full_
         change_group(desk, retry_max_times=1)
         sent = await desk.send("%RETRY%g", properties=own.format(big), reconsume_times=2)
         assert sent.code == Code.SUCCESS, sent.remark
-        (dead,) = records_of(desk.store, "%DLQ%g")
+        (dead,) = desk.records("%DLQ%g")
         found = decode(dead.properties)
         assert found["big"] == big
         assert found.get("DELAY") == ("-1" if left == 9 else None)

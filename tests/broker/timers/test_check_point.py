@@ -30,7 +30,7 @@ async def test_it_says_what_is_on_disk_and_never_more(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     async with open_bench(tmp_path) as bench:
-        await bench.pass_s(mock_clock, 5)
+        await bench.desk.pass_s(5)
         began = await told(bench)
         # Slots without timers pass without a save.
         assert START_MS + 3_000 <= began.last_read_time_ms <= START_MS + 5_000
@@ -42,17 +42,17 @@ async def test_it_says_what_is_on_disk_and_never_more(
                 await bench.desk.puts.durable()
             # It is in the wheel, and no save was possible.
             assert (await told(bench)).queue_offset == 0
-        await bench.pass_s(mock_clock, 2)
+        await bench.desk.pass_s(2)
         assert (await told(bench)).master_queue_offset == 1
-        await bench.pass_s(mock_clock, 40)
-        assert bench.bodies() == [b"waits"]
-        assert (await told(bench)).last_read_time_ms > bench.records()[-1].store_timestamp
+        await bench.desk.pass_s(40)
+        assert bench.desk.bodies() == [b"waits"]
+        assert (await told(bench)).last_read_time_ms > bench.desk.records()[-1].store_timestamp
 
 
 async def test_the_waiting_timers_are_told_by_topic(tmp_path: Path, mock_clock: MockClock) -> None:
     async with open_bench(tmp_path) as bench:
         await bench.send(b"waits", TIMER_DELAY_SEC=30)
-        await bench.pass_s(mock_clock, 2)
+        await bench.desk.pass_s(2)
         found = msgspec.json.decode(body_of(await bench.desk.ask(GetTimerMetrics())))
         assert found["timingCount"]["t"]["count"] == 1
         assert set(found["dataVersion"]) == {"counter", "stateVersion", "timestamp"}

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.timers.timers import Timers
-from aerobee.store.format.record import records
 from tests.broker.desk import said
-from tests.broker.timers.test_timers import START_MS, ShiftedClock, copy_if_there, open_bench
+from tests.broker.timers.test_timers import START_MS, copy_if_there, open_bench
+from tests.kit.records import bodies_of
+from tests.kit.running_store import TrioClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ def small_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 class Model:
     """What was sent, and what the clock has shown since."""
 
-    clock: ShiftedClock
+    clock: TrioClock
     due_ms: dict[bytes, int] = field(default_factory=dict)
     shown_ms: dict[bytes, int] = field(default_factory=dict)
     """The latest time since the send."""
@@ -82,15 +83,15 @@ async def bodies(bench: Bench) -> list[bytes]:
     store, found = bench.desk.store, list[bytes]()
     while len(found) < store.max_offset("t", 0):
         result = await store.complete(partial(store.get, "t", 0, len(found), 1_000))
-        found += [bytes(record.body) for record in records(result.views)]
+        found += bodies_of(result.views)
     return found
 
 
 class Life:
     """One life of the broker."""
 
-    def __init__(self, bench: Bench, mock: MockClock, rng: random.Random, model: Model) -> None:
-        self.bench, self.mock, self.rng, self.model = bench, mock, rng, model
+    def __init__(self, bench: Bench, rng: random.Random, model: Model) -> None:
+        self.bench, self.rng, self.model = bench, rng, model
 
     async def send(self) -> None:
         for _ in range(self.rng.randint(1, 4)):
@@ -102,14 +103,14 @@ class Life:
 
     async def jump(self) -> None:
         self.model.look()
-        self.model.clock.shift_ms += self.rng.choice((-1, 1)) * self.rng.choice(JUMPS_MS)
+        self.model.clock.start_ms += self.rng.choice((-1, 1)) * self.rng.choice(JUMPS_MS)
         await self.pass_s(4)
 
     async def pass_time(self) -> None:
         await self.pass_s(self.rng.choice((4, 4, 20, 60)))
 
     async def pass_s(self, seconds: float) -> None:
-        await self.bench.pass_s(self.mock, seconds, step_s=1)
+        await self.bench.desk.pass_s(seconds, step_s=1)
         await self.model.check(self.bench)
 
 
@@ -124,7 +125,7 @@ async def to_the_end(life: Life) -> None:
     """Until the last timer was due."""
     model = life.model
     last_ms = max(model.due_ms.values(), default=0)
-    model.clock.shift_ms += max(0, last_ms - model.clock.now_ms())
+    model.clock.start_ms += max(0, last_ms - model.clock.now_ms())
     await life.pass_s(8)
     assert life.bench.timers.timers.waiting == 0
     assert life.bench.timers.unread == 0
@@ -136,16 +137,16 @@ async def test_timers_come_once_and_in_time_whatever_the_clock_does(
     tmp_path: Path, mock_clock: MockClock, seed: int
 ) -> None:
     rng = random.Random(seed)
-    model = Model(ShiftedClock(START_MS))
+    model = Model(TrioClock(START_MS))
     for _ in range(3):
         async with open_bench(tmp_path, clock=model.clock, **SETTINGS) as bench:
-            life = Life(bench, mock_clock, rng, model)
+            life = Life(bench, rng, model)
             await life.pass_s(4)
             await live(life)
         if rng.random() < 0.5:
-            model.clock.shift_ms += rng.choice((-1, 1)) * rng.choice(JUMPS_MS)
+            model.clock.start_ms += rng.choice((-1, 1)) * rng.choice(JUMPS_MS)
     async with open_bench(tmp_path, clock=model.clock, **SETTINGS) as bench:
-        await to_the_end(Life(bench, mock_clock, rng, model))
+        await to_the_end(Life(bench, rng, model))
 
 
 @pytest.mark.trio
@@ -154,11 +155,11 @@ async def test_no_timer_is_lost_by_jumps_of_the_clock_and_kills(
     tmp_path: Path, mock_clock: MockClock, seed: int
 ) -> None:
     rng = random.Random(seed)
-    model = Model(ShiftedClock(START_MS), twice=True)
+    model = Model(TrioClock(START_MS), twice=True)
     root = tmp_path / "0"
     for number in range(1, 4):
         async with open_bench(root, clock=model.clock, **SETTINGS) as bench:
-            life = Life(bench, mock_clock, rng, model)
+            life = Life(bench, rng, model)
             await life.pass_s(4)
             await live(life)
             await life.send()
@@ -167,49 +168,49 @@ async def test_no_timer_is_lost_by_jumps_of_the_clock_and_kills(
                 shutil.copytree(root, killed, copy_function=copy_if_there)
         root = killed
     async with open_bench(root, clock=model.clock, **SETTINGS) as bench:
-        await to_the_end(Life(bench, mock_clock, rng, model))
+        await to_the_end(Life(bench, rng, model))
 
 
 @pytest.mark.trio
 async def test_timers_go_on_when_a_clock_that_was_ahead_is_right_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    clock = ShiftedClock(START_MS)
+    clock = TrioClock(START_MS)
     async with open_bench(tmp_path, clock=clock, **SETTINGS) as bench:
-        clock.shift_ms += SLOTS * SECOND_MS
+        clock.start_ms += SLOTS * SECOND_MS
         far_ms = clock.now_ms() + 60_000
         await bench.send(b"far", TIMER_DELIVER_MS=far_ms)
-        await bench.pass_s(mock_clock, 2)
-        clock.shift_ms -= SLOTS * SECOND_MS
+        await bench.desk.pass_s(2)
+        clock.start_ms -= SLOTS * SECOND_MS
         # The same slot of the wheel, one turn earlier.
         await bench.send(b"near", TIMER_DELIVER_MS=far_ms - SLOTS * SECOND_MS)
         await bench.send(b"behind", TIMER_DELAY_SEC=5)
-        await bench.pass_s(mock_clock, 8)
-        assert bench.bodies() == [b"behind"]
+        await bench.desk.pass_s(8)
+        assert bench.desk.bodies() == [b"behind"]
         assert bench.timers.unread == 0
-        await bench.pass_s(mock_clock, 55)
-        assert bench.bodies() == [b"behind", b"near"]
-        await bench.pass_s(mock_clock, SLOTS)
-        assert bench.bodies() == [b"behind", b"near", b"far"]
+        await bench.desk.pass_s(55)
+        assert bench.desk.bodies() == [b"behind", b"near"]
+        await bench.desk.pass_s(SLOTS)
+        assert bench.desk.bodies() == [b"behind", b"near", b"far"]
 
 
 @pytest.mark.trio
 async def test_a_timer_of_a_clock_that_was_ahead_can_be_recalled_when_it_is_right_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    clock = ShiftedClock(START_MS)
+    clock = TrioClock(START_MS)
     async with open_bench(tmp_path, clock=clock, recall_message_enable=True, **SETTINGS) as bench:
-        clock.shift_ms += 15 * DAY_MS
+        clock.start_ms += 15 * DAY_MS
         handles = [
             said(await bench.send(body, TIMER_DELAY_SEC=60))["recallHandle"]
             for body in (b"recalled ahead", b"recalled behind", b"kept")
         ]
         assert (await bench.recall(handles[0])).code == 0
-        await bench.pass_s(mock_clock, 2)
-        clock.shift_ms -= 15 * DAY_MS
-        await bench.pass_s(mock_clock, 4)
+        await bench.desk.pass_s(2)
+        clock.start_ms -= 15 * DAY_MS
+        await bench.desk.pass_s(4)
         assert (await bench.recall(handles[1])).code == 0
-        await bench.pass_s(mock_clock, 4)
-        clock.shift_ms += 15 * DAY_MS - 20_000
-        await bench.pass_s(mock_clock, 90)
-        assert bench.bodies() == [b"kept"]
+        await bench.desk.pass_s(4)
+        clock.start_ms += 15 * DAY_MS - 20_000
+        await bench.desk.pass_s(90)
+        assert bench.desk.bodies() == [b"kept"]

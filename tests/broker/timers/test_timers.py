@@ -23,13 +23,14 @@ from aerobee.remoting.wire.headers.send import RecallMessage
 from aerobee.store.config import FlushDiskType, StoreConfig
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode, encode
-from aerobee.store.format.record import MessageDraft, Record, read
+from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.messages.writer import Writer
 from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Desk, open_desk, said
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 from tests.kit.quick_disk import WornDisk
+from tests.kit.running_store import TrioClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,21 +48,6 @@ DAY_S = 86_400
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 
 
-class ShiftedClock:
-    """The clock of the loop, whose wall clock can be set."""
-
-    def __init__(self, start_ms: int) -> None:
-        self.shift_ms = start_ms
-        self.clock = trio.lowlevel.current_clock()
-        self.began = self.monotonic()
-
-    def now_ms(self) -> int:
-        return self.shift_ms + int((self.monotonic() - self.began) * 1_000)
-
-    def monotonic(self) -> float:
-        return self.clock.current_time()
-
-
 class Bench:
     """A desk with the service of timers."""
 
@@ -70,20 +56,6 @@ class Bench:
         assert self.desk.timers is not None
         self.timers: Timers = self.desk.timers
         self.count = 0
-
-    def now_ms(self) -> int:
-        return self.desk.clock.now_ms()
-
-    async def pass_s(self, clock: MockClock, seconds: float, step_s: float = 0.5) -> None:
-        """Let time pass in steps; after each, what it woke runs, and the disk is waited for."""
-        end = trio.current_time() + seconds
-        while (left := end - trio.current_time()) > 0:
-            clock.jump(min(left, step_s))
-            await trio.testing.wait_all_tasks_blocked()
-            await self.desk.puts.durable()
-            async with self.timers.saving:
-                pass
-            await trio.testing.wait_all_tasks_blocked()
 
     async def send(self, body: bytes = b"tick", topic: str = "t", **properties: Any) -> Answer:
         """Send with such properties, and a unique key."""
@@ -94,26 +66,9 @@ class Bench:
     async def recall(self, handle: str, topic: str = "t") -> Answer:
         return await self.desk.ask(RecallMessage(topic=topic, recall_handle=handle))
 
-    def records(self, topic: str = "t", queue_id: int = 0) -> list[Record]:
-        store = self.desk.store
-        found: list[Record] = []
-        at = store.min_offset(topic, queue_id)
-        while at < store.max_offset(topic, queue_id):
-            result = store.get(topic, queue_id, at, 32)
-            for view in result.views:
-                position = 0
-                while position < len(view):
-                    found.append(read(view, position))
-                    position += found[-1].size
-            at = result.next_begin_offset
-        return found
-
-    def bodies(self, topic: str = "t") -> list[bytes]:
-        return [bytes(record.body) for record in self.records(topic)]
-
-    def when(self, topic: str = "t") -> dict[bytes, int]:
+    def when(self) -> dict[bytes, int]:
         """Body → store time in ms since the start."""
-        return {bytes(r.body): r.store_timestamp - START_MS for r in self.records(topic)}
+        return {bytes(r.body): r.store_timestamp - START_MS for r in self.desk.records()}
 
 
 @asynccontextmanager
@@ -139,9 +94,9 @@ async def test_a_timer_is_delivered_within_a_second_behind_its_time(
     async with open_bench(tmp_path) as bench:
         wanted = {b"a": 1, b"b": 999, b"c": 1000, b"d": 1001, b"e": 5_000, b"f": 7_531}
         for body, after_ms in wanted.items():
-            await bench.send(body, TIMER_DELIVER_MS=bench.now_ms() + after_ms)
-        assert bench.bodies() == []
-        await bench.pass_s(mock_clock, 20)
+            await bench.send(body, TIMER_DELIVER_MS=bench.desk.now_ms() + after_ms)
+        assert bench.desk.bodies() == []
+        await bench.desk.pass_s(20)
         when = bench.when()
         assert set(when) == set(wanted)
         for body, after_ms in wanted.items():
@@ -155,9 +110,9 @@ async def test_what_a_consumer_gets_has_the_strings_of_the_java_broker(
     async with open_bench(tmp_path) as bench:
         answer = await bench.send(b"x", TIMER_DELAY_SEC=3, TAGS="A")
         assert said(answer)["queueOffset"] == "0"
-        (waiting,) = bench.records(WHEEL_TOPIC)
-        await bench.pass_s(mock_clock, 10)
-        (record,) = bench.records()
+        (waiting,) = bench.desk.records(WHEEL_TOPIC)
+        await bench.desk.pass_s(10)
+        (record,) = bench.desk.records()
     came, went = decode(waiting.properties), decode(record.properties)
     assert came["TIMER_OUT_MS"] == str(START_MS + 2_000)
     assert (came["REAL_TOPIC"], came["REAL_QID"]) == ("t", "0")
@@ -175,13 +130,13 @@ async def test_a_timer_days_ahead_goes_round_and_comes_in_time(
 ) -> None:
     async with open_bench(tmp_path) as bench:
         await bench.send(b"far", TIMER_DELAY_SEC=days * DAY_S)
-        await bench.pass_s(mock_clock, days * DAY_S - 4, step_s=3_600)
-        await bench.pass_s(mock_clock, 2)
-        assert bench.bodies() == []
-        rolled = decode(bench.records(WHEEL_TOPIC)[-1].properties)
-        assert int(rolled.get("TIMER_ROLL_TIMES", 0)) == len(bench.records(WHEEL_TOPIC)) - 1
+        await bench.desk.pass_s(days * DAY_S - 4, step_s=3_600)
+        await bench.desk.pass_s(2)
+        assert bench.desk.bodies() == []
+        rolled = decode(bench.desk.records(WHEEL_TOPIC)[-1].properties)
+        assert int(rolled.get("TIMER_ROLL_TIMES", 0)) == len(bench.desk.records(WHEEL_TOPIC)) - 1
         assert (days > 2) == ("TIMER_ROLL_TIMES" in rolled)
-        await bench.pass_s(mock_clock, 4)
+        await bench.desk.pass_s(4)
         assert 0 <= bench.when()[b"far"] - days * DAY_S * 1000 <= 1_500
         assert bench.timers.timers.waiting == 0
         assert not bench.desk.timing.waiting
@@ -192,7 +147,7 @@ async def test_a_time_that_is_past_is_now(tmp_path: Path, mock_clock: MockClock)
     async with open_bench(tmp_path) as bench:
         await bench.send(b"past", TIMER_DELIVER_MS=START_MS - 1)
         await bench.send(b"negative", TIMER_DELAY_SEC=-5)
-        assert bench.bodies() == [b"past", b"negative"]
+        assert bench.desk.bodies() == [b"past", b"negative"]
 
 
 @pytest.mark.trio
@@ -203,13 +158,13 @@ async def test_a_timer_that_was_taken_back_does_not_come(
         near = await bench.send(b"near", TIMER_DELAY_SEC=10)
         far = await bench.send(b"far", TIMER_DELAY_SEC=3 * DAY_S)
         await bench.send(b"near too", TIMER_DELAY_SEC=10)
-        await bench.pass_s(mock_clock, 1)
+        await bench.desk.pass_s(1)
         for answer, key in ((near, "K1"), (far, "K2")):
             taken = await bench.recall(said(answer)["recallHandle"])
             assert (taken.code, said(taken)["msgId"]) == (0, key)
-        await bench.pass_s(mock_clock, 20)
-        await bench.pass_s(mock_clock, 4 * DAY_S, step_s=3_600)
-        assert bench.bodies() == [b"near too"]
+        await bench.desk.pass_s(20)
+        await bench.desk.pass_s(4 * DAY_S, step_s=3_600)
+        assert bench.desk.bodies() == [b"near too"]
         assert bench.timers.delivery.recalled == 2
         assert not bench.desk.timing.waiting
         late = await bench.recall(said(near)["recallHandle"])
@@ -225,8 +180,8 @@ async def test_the_key_of_another_topic_takes_nothing_back(
         for topic in ("t", "other"):
             await bench.send(b"x", topic, UNIQ_KEY="same", TIMER_DELAY_SEC=10)
         await bench.send(b"0", UNIQ_KEY="same", TIMER_DELAY_SEC=10, TIMER_DEL_UNIQKEY="t+same")
-        await bench.pass_s(mock_clock, 20)
-        assert (bench.bodies(), bench.bodies("other")) == ([], [b"x"])
+        await bench.desk.pass_s(20)
+        assert (bench.desk.bodies(), bench.desk.bodies("other")) == ([], [b"x"])
 
 
 @pytest.mark.trio
@@ -234,15 +189,15 @@ async def test_timers_that_wait_outlive_a_clean_stop(tmp_path: Path, mock_clock:
     async with open_bench(tmp_path) as bench:
         for number in range(100):
             await bench.send(b"%d" % number, TIMER_DELAY_SEC=5 + number % 7)
-        await bench.pass_s(mock_clock, 7.9)
-        before = bench.bodies()
+        await bench.desk.pass_s(7.9)
+        before = bench.desk.bodies()
         assert 0 < len(before) < 100
-        ended_ms = bench.now_ms()
-    clock = ShiftedClock(ended_ms)
+        ended_ms = bench.desk.now_ms()
+    clock = TrioClock(ended_ms)
     async with open_bench(tmp_path, clock=clock) as bench:
         assert bench.timers.timers.waiting == 100 - len(before)
-        await bench.pass_s(mock_clock, 10)
-        assert sorted(bench.bodies(), key=int) == [b"%d" % number for number in range(100)]
+        await bench.desk.pass_s(10)
+        assert sorted(bench.desk.bodies(), key=int) == [b"%d" % number for number in range(100)]
 
 
 @pytest.mark.trio
@@ -252,9 +207,9 @@ async def test_a_timer_that_a_kill_left_outside_the_wheel_keeps_its_precision(
     async with open_bench(tmp_path, timer_precision_ms=1_000) as bench:
         await bench.timers.close()
         await bench.send(b"t", TIMER_DELIVER_MS=START_MS + 1_800)
-    clock = ShiftedClock(START_MS + 1_600)
+    clock = TrioClock(START_MS + 1_600)
     async with open_bench(tmp_path, clock=clock, timer_precision_ms=500) as bench:
-        await bench.pass_s(mock_clock, 3, step_s=0.1)
+        await bench.desk.pass_s(3, step_s=0.1)
         assert bench.when()[b"t"] >= 1_800
     async with open_bench(tmp_path, clock=clock, timer_precision_ms=500) as bench:
         assert bench.timers.timers.precision_ms == 500, "no timer waits any more"
@@ -267,11 +222,11 @@ async def test_what_is_due_while_the_broker_is_down_comes_at_the_start(
     async with open_bench(tmp_path) as bench:
         await bench.send(b"down", TIMER_DELAY_SEC=5)
         await bench.send(b"long", TIMER_DELAY_SEC=30 * DAY_S)
-        await bench.pass_s(mock_clock, 1)
-    clock = ShiftedClock(START_MS + 31 * DAY_S * 1000)
+        await bench.desk.pass_s(1)
+    clock = TrioClock(START_MS + 31 * DAY_S * 1000)
     async with open_bench(tmp_path, clock=clock) as bench:
-        await bench.pass_s(mock_clock, 3)
-        assert sorted(bench.bodies()) == [b"down", b"long"]
+        await bench.desk.pass_s(3)
+        assert sorted(bench.desk.bodies()) == [b"down", b"long"]
 
 
 @pytest.mark.trio
@@ -287,12 +242,12 @@ async def test_what_was_taken_back_does_not_come_late_either(
         answers.append(await bench.send(b"late", TIMER_DELAY_SEC=3))
         for answer in answers:
             assert (await bench.recall(said(answer)["recallHandle"])).code == 0
-        ended_ms = bench.now_ms()
-    clock = ShiftedClock(ended_ms + down_s * 1000)
+        ended_ms = bench.desk.now_ms()
+    clock = TrioClock(ended_ms + down_s * 1000)
     async with open_bench(tmp_path, clock=clock) as bench:
-        await bench.pass_s(mock_clock, 5)
-        await bench.pass_s(mock_clock, 31 * DAY_S, step_s=3_600)
-        assert sorted(bench.bodies()) == [b"down"] + [b"kept"] * 100
+        await bench.desk.pass_s(5)
+        await bench.desk.pass_s(31 * DAY_S, step_s=3_600)
+        assert sorted(bench.desk.bodies()) == [b"down"] + [b"kept"] * 100
         assert not bench.desk.timing.waiting
         assert not bench.timers.enqueue.recalls_ahead
 
@@ -309,45 +264,45 @@ async def test_recalls_of_late_timers_take_no_more_memory_than_their_limit(
         answers = [await bench.send(b"%d" % number, TIMER_DELAY_SEC=3) for number in range(3)]
         for answer in answers:
             assert (await bench.recall(said(answer)["recallHandle"])).code == 0
-        ended_ms = bench.now_ms()
-    async with open_bench(tmp_path, clock=ShiftedClock(ended_ms + 9_000)) as bench:
-        await bench.pass_s(mock_clock, 5)
-        assert bench.bodies() == [b"1", b"2"]
+        ended_ms = bench.desk.now_ms()
+    async with open_bench(tmp_path, clock=TrioClock(ended_ms + 9_000)) as bench:
+        await bench.desk.pass_s(5)
+        assert bench.desk.bodies() == [b"1", b"2"]
 
 
 @pytest.mark.trio
 async def test_a_clock_that_goes_back_makes_no_timer_early(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    clock = ShiftedClock(START_MS)
+    clock = TrioClock(START_MS)
     async with open_bench(tmp_path, clock=clock) as bench:
         await bench.send(b"before", TIMER_DELAY_SEC=5)
-        await bench.pass_s(mock_clock, 10)
-        clock.shift_ms -= 3_600_000
+        await bench.desk.pass_s(10)
+        clock.start_ms -= 3_600_000
         asked_ms = clock.now_ms() + 30_000
         await bench.send(b"after", TIMER_DELIVER_MS=asked_ms)
-        await bench.pass_s(mock_clock, 29)
-        assert bench.bodies() == [b"before"]
-        await bench.pass_s(mock_clock, 3)
-        assert bench.bodies() == [b"before", b"after"]
-        await bench.pass_s(mock_clock, 3_700, step_s=30)
-        assert bench.bodies() == [b"before", b"after"], "no slot is delivered twice"
+        await bench.desk.pass_s(29)
+        assert bench.desk.bodies() == [b"before"]
+        await bench.desk.pass_s(3)
+        assert bench.desk.bodies() == [b"before", b"after"]
+        await bench.desk.pass_s(3_700, step_s=30)
+        assert bench.desk.bodies() == [b"before", b"after"], "no slot is delivered twice"
 
 
 @pytest.mark.trio
 async def test_a_clock_that_jumps_ahead_loses_no_timer(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    clock = ShiftedClock(START_MS)
+    clock = TrioClock(START_MS)
     async with open_bench(tmp_path, clock=clock) as bench:
         await bench.send(b"within", TIMER_DELAY_SEC=DAY_S)
         await bench.send(b"beyond", TIMER_DELAY_SEC=6 * DAY_S)
-        await bench.pass_s(mock_clock, 1)
-        clock.shift_ms += 5 * DAY_S * 1000
-        await bench.pass_s(mock_clock, 2)
-        assert bench.bodies() == [b"within"]
-        await bench.pass_s(mock_clock, DAY_S + 1, step_s=3_600)
-        assert bench.bodies() == [b"within", b"beyond"]
+        await bench.desk.pass_s(1)
+        clock.start_ms += 5 * DAY_S * 1000
+        await bench.desk.pass_s(2)
+        assert bench.desk.bodies() == [b"within"]
+        await bench.desk.pass_s(DAY_S + 1, step_s=3_600)
+        assert bench.desk.bodies() == [b"within", b"beyond"]
 
 
 class NoMoreTurns:
@@ -373,7 +328,7 @@ def java_delivers(bench: Bench) -> list[bytes]:
     timers = bench.timers.timers
     check = timers.check.load()
     assert check is not None
-    records = {record.physical_offset: record for record in bench.records(WHEEL_TOPIC)}
+    records = {record.physical_offset: record for record in bench.desk.records(WHEEL_TOPIC)}
     slots: dict[int, int] = {}
     queue_offset = -1
     for position, unit in timers.log.units(timers.log.begin):
@@ -400,16 +355,16 @@ async def test_a_stop_right_behind_a_delivery_has_nothing_delivered_again(
     async with open_bench(tmp_path) as bench:
         for body in sent:
             await bench.send(body, TIMER_DELAY_MS=1_000)
-        await bench.pass_s(mock_clock, 0.5)
+        await bench.desk.pass_s(0.5)
         bench.timers.delivery.pace = NoMoreTurns()  # type: ignore[assignment]  # no clock of its own
-        await bench.pass_s(mock_clock, 3)
-        assert bench.bodies() == sent
+        await bench.desk.pass_s(3)
+        assert bench.desk.bodies() == sent
         await bench.timers.close()
         assert java_delivers(bench) == []
-        ended_ms = bench.now_ms()
-    async with open_bench(tmp_path, clock=ShiftedClock(ended_ms)) as bench:
-        await bench.pass_s(mock_clock, 3)
-        assert bench.bodies() == sent
+        ended_ms = bench.desk.now_ms()
+    async with open_bench(tmp_path, clock=TrioClock(ended_ms)) as bench:
+        await bench.desk.pass_s(3)
+        assert bench.desk.bodies() == sent
 
 
 @pytest.mark.trio
@@ -423,16 +378,16 @@ async def test_a_timer_that_came_late_does_not_come_again_from_a_java_broker(
         await bench.send(b"waits", TIMER_DELAY_SEC=60)
         for number in range(3):
             await bench.send(b"%d" % number, TIMER_DELAY_SEC=3)
-        ended_ms = bench.now_ms()
-    async with open_bench(tmp_path, clock=ShiftedClock(ended_ms + 9_000)) as bench:
-        await bench.pass_s(mock_clock, 3)
-        assert bench.bodies() == [b"0", b"1", b"2"]
+        ended_ms = bench.desk.now_ms()
+    async with open_bench(tmp_path, clock=TrioClock(ended_ms + 9_000)) as bench:
+        await bench.desk.pass_s(3)
+        assert bench.desk.bodies() == [b"0", b"1", b"2"]
         await bench.timers.close()
         assert java_delivers(bench) == [b"waits"]
-        ended_ms = bench.now_ms()
-    async with open_bench(tmp_path, clock=ShiftedClock(ended_ms)) as bench:
-        await bench.pass_s(mock_clock, 60)
-        assert bench.bodies() == [b"0", b"1", b"2", b"waits"]
+        ended_ms = bench.desk.now_ms()
+    async with open_bench(tmp_path, clock=TrioClock(ended_ms)) as bench:
+        await bench.desk.pass_s(60)
+        assert bench.desk.bodies() == [b"0", b"1", b"2", b"waits"]
 
 
 class SomeTurns(NoMoreTurns):
@@ -483,15 +438,15 @@ async def test_a_stop_in_the_middle_of_a_slot_leaves_the_rest_of_it(
             await bench.send(body, UNIQ_KEY=f"U{number}", TIMER_DELAY_MS=3_000)
         for number in recalls[:-1]:
             await take_back(number)
-        await bench.pass_s(mock_clock, 1.5 if saved else 0.2, step_s=0.1)
+        await bench.desk.pass_s(1.5 if saved else 0.2, step_s=0.1)
         bench.timers.delivery.pace = SomeTurns(turns)  # type: ignore[assignment]  # no clock of its own
-        await bench.pass_s(mock_clock, 5)
-        there = bench.bodies()
+        await bench.desk.pass_s(5)
+        there = bench.desk.bodies()
         assert there == left[: len(there)]
-        ended_ms = bench.now_ms()
-    async with open_bench(tmp_path, clock=ShiftedClock(ended_ms)) as bench:
-        await bench.pass_s(mock_clock, 5)
-        assert bench.bodies() == left
+        ended_ms = bench.desk.now_ms()
+    async with open_bench(tmp_path, clock=TrioClock(ended_ms)) as bench:
+        await bench.desk.pass_s(5)
+        assert bench.desk.bodies() == left
         assert not bench.timers.timers.waiting
         assert not bench.desk.timing.waiting
 
@@ -505,11 +460,11 @@ async def test_who_follows_the_links_alone_finds_no_more_than_the_rest(
             await bench.send(b"%d" % number, TIMER_DELAY_MS=3_000)
             if number == 10:
                 await bench.send(b"-", TIMER_DELAY_MS=3_000, TIMER_DEL_UNIQKEY="t+nobody")
-        await bench.pass_s(mock_clock, 1.5)
-        records = {r.physical_offset: bytes(r.body) for r in bench.records(WHEEL_TOPIC)}
+        await bench.desk.pass_s(1.5)
+        records = {r.physical_offset: bytes(r.body) for r in bench.desk.records(WHEEL_TOPIC)}
         bench.timers.delivery.pace = SomeTurns(1)  # type: ignore[assignment]  # no clock of its own
-        await bench.pass_s(mock_clock, 5)
-        there = set(bench.bodies())
+        await bench.desk.pass_s(5)
+        there = set(bench.desk.bodies())
         assert 0 < len(there) < 300
         await bench.timers.close()
         rest = [records[at] for at in linked(bench)]
@@ -526,8 +481,8 @@ async def test_a_record_that_nobody_can_deliver_stops_no_other(
             draft = MessageDraft(WHEEL_TOPIC, 0, b"?", properties, HOST, HOST)
             bench.desk.puts.put_as_is(draft)
         await bench.send(b"good", TIMER_DELAY_SEC=2)
-        await bench.pass_s(mock_clock, 5)
-        assert bench.bodies() == [b"good"]
+        await bench.desk.pass_s(5)
+        assert bench.desk.bodies() == [b"good"]
         assert bench.timers.timers.queue_offset == 3
 
 
@@ -537,12 +492,12 @@ async def test_a_timer_is_not_rolled_once_its_topic_was_deleted(
 ) -> None:
     async with open_bench(tmp_path) as bench:
         await bench.send(b"far", TIMER_DELAY_SEC=3 * DAY_S)
-        await bench.pass_s(mock_clock, 5)
+        await bench.desk.pass_s(5)
         log_end = bench.desk.store.commit_log.max_offset
         assert bench.desk.topics.delete("t", 0, log_end)
-        await bench.pass_s(mock_clock, 3 * DAY_S, step_s=3_600)
-        assert bench.bodies() == []
-        assert len(bench.records(WHEEL_TOPIC)) == 1
+        await bench.desk.pass_s(3 * DAY_S, step_s=3_600)
+        assert bench.desk.bodies() == []
+        assert len(bench.desk.records(WHEEL_TOPIC)) == 1
         assert bench.desk.store.stats.set_aside == {"timers": 1}
 
 
@@ -553,13 +508,13 @@ async def test_what_the_store_refuses_is_delivered_later(
     async with open_bench(tmp_path) as bench:
         for number in range(200):
             await bench.send(b"%d" % number, TIMER_DELAY_SEC=2)
-        await bench.pass_s(mock_clock, 1)
+        await bench.desk.pass_s(1)
         bench.desk.store.flags.set(Flag.DISK_FULL, "no room")
-        await bench.pass_s(mock_clock, 10)
-        assert bench.bodies() == []
+        await bench.desk.pass_s(10)
+        assert bench.desk.bodies() == []
         bench.desk.store.flags.clear(Flag.DISK_FULL)
-        await bench.pass_s(mock_clock, 2)
-        assert bench.bodies() == [b"%d" % number for number in range(200)]
+        await bench.desk.pass_s(2)
+        assert bench.desk.bodies() == [b"%d" % number for number in range(200)]
 
 
 @pytest.mark.trio
@@ -572,7 +527,7 @@ async def test_a_slot_goes_on_where_the_store_refused(
             await bench.send(b"%d" % number, TIMER_DELAY_SEC=2)
         if recalls:
             await bench.send(b"-", TIMER_DELAY_SEC=2, TIMER_DEL_UNIQKEY="t+nobody")
-        await bench.pass_s(mock_clock, 1)
+        await bench.desk.pass_s(1)
         puts = bench.desk.puts
         rooms = iter([True] * 100 + [False] * 2 + [True] * 100)
         put, put_copies = puts.put_again, Writer.put_copies
@@ -590,8 +545,8 @@ async def test_a_slot_goes_on_where_the_store_refused(
 
         monkeypatch.setattr(puts, "put_again", put_if_room)
         monkeypatch.setattr(Writer, "put_copies", put_while_room)
-        await bench.pass_s(mock_clock, 5)
-        assert bench.bodies() == [b"%d" % number for number in range(200)]
+        await bench.desk.pass_s(5)
+        assert bench.desk.bodies() == [b"%d" % number for number in range(200)]
 
 
 @pytest.mark.trio
@@ -600,13 +555,13 @@ async def test_a_message_whose_properties_leave_no_room_comes_as_it_was(
 ) -> None:
     async with open_bench(tmp_path) as bench:
         await bench.send(b"x", TIMER_DELAY_SEC=2)
-        (waiting,) = bench.records(WHEEL_TOPIC)
+        (waiting,) = bench.desk.records(WHEEL_TOPIC)
         filler = "x" * (32_767 - len(waiting.properties) - 20)
         await bench.send(b"full", TIMER_DELAY_SEC=2, f=filler)
         await bench.send(b"y", TIMER_DELAY_SEC=2)
-        await bench.pass_s(mock_clock, 5)
-        assert bench.bodies() == [b"x", b"full", b"y"]
-        full = bench.records()[1]
+        await bench.desk.pass_s(5)
+        assert bench.desk.bodies() == [b"x", b"full", b"y"]
+        full = bench.desk.records()[1]
         assert bytes(full.body) == b"full"
         assert "TIMER_DEQUEUE_MS" not in decode(full.properties)
 
@@ -629,8 +584,8 @@ async def test_long_timers_are_put_a_few_at_a_time(
         for body in bodies:
             await bench.send(body, TIMER_DELAY_SEC=2)
         monkeypatch.setattr(Writer, "put_copies", put)
-        await bench.pass_s(mock_clock, 5)
-        assert bench.bodies() == bodies
+        await bench.desk.pass_s(5)
+        assert bench.desk.bodies() == bodies
     assert len(sizes) == 3
     assert max(sizes) < timer_delivery.READ_BYTES
 
@@ -651,7 +606,7 @@ async def test_a_broker_without_timers_makes_no_files_for_them(
 ) -> None:
     async with open_bench(tmp_path) as bench:
         await bench.send(b"ordinary")
-        await bench.pass_s(mock_clock, 60)
+        await bench.desk.pass_s(60)
     assert not (tmp_path / "timerwheel").exists()
     assert not (tmp_path / "timerlog").exists()
 
@@ -681,7 +636,7 @@ async def test_nothing_is_saved_behind_a_sync_that_failed(
     disk = FaultyDisk(tmp_path, Fault(name="fdatasync", path="timerlog"))
     async with open_bench(tmp_path, disk) as bench:
         await bench.send(b"x", TIMER_DELAY_SEC=5)
-        await bench.pass_s(mock_clock, 20)
+        await bench.desk.pass_s(20)
         assert bench.timers.failure is not None
         assert not (tmp_path / "config" / "timercheck").exists()
         assert bench.desk.store.flags.cause.startswith("a sync of the timers failed")
@@ -696,13 +651,13 @@ async def test_a_save_that_cannot_be_written_is_made_up_for(
     async with open_bench(tmp_path, disk) as bench:
         for number in range(20):
             await bench.send(b"%d" % number, TIMER_DELAY_SEC=60)
-        await bench.pass_s(mock_clock, 30)
+        await bench.desk.pass_s(30)
         saved = bench.timers.timers.check.value
         assert saved is not None
         assert saved.queue_offset == 20
-    async with open_bench(tmp_path, clock=ShiftedClock(START_MS + 30_000)) as bench:
-        await bench.pass_s(mock_clock, 40)
-        assert len(bench.bodies()) == 20
+    async with open_bench(tmp_path, clock=TrioClock(START_MS + 30_000)) as bench:
+        await bench.desk.pass_s(40)
+        assert len(bench.desk.bodies()) == 20
 
 
 @pytest.mark.trio
@@ -712,22 +667,22 @@ async def test_a_timer_that_the_disk_cannot_read_holds_up_no_other(
 ) -> None:
     """It is tried again every minute, from another slot, over starts as well."""
     disk = WornDisk()
-    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS)) as bench:
+    async with open_bench(tmp_path, disk, clock=TrioClock(START_MS)) as bench:
         if unread:
             bench.timers.enqueue.needless.update(range(1_000))
         for body in (b"a", b"worn", b"c"):
             await bench.send(body, TIMER_DELAY_SEC=30)
-        await bench.pass_s(mock_clock, 5)
+        await bench.desk.pass_s(5)
         if unread:
             bench.timers.timers.queue_offset = 0
-    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS + 10_000)) as bench:
+    async with open_bench(tmp_path, disk, clock=TrioClock(START_MS + 10_000)) as bench:
         disk.bad = b"worn"
-        await bench.pass_s(mock_clock, 40)
-        assert bench.bodies() == [b"a", b"c"]
+        await bench.desk.pass_s(40)
+        assert bench.desk.bodies() == [b"a", b"c"]
     disk.bad = b""
-    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS + 50_000)) as bench:
-        await bench.pass_s(mock_clock, 90)
-        assert bench.bodies() == [b"a", b"c", b"worn"]
+    async with open_bench(tmp_path, disk, clock=TrioClock(START_MS + 50_000)) as bench:
+        await bench.desk.pass_s(90)
+        assert bench.desk.bodies() == [b"a", b"c", b"worn"]
         assert bench.timers.timers.waiting == 0
 
 
@@ -737,19 +692,19 @@ async def test_a_late_timer_does_not_wait_for_what_the_disk_cannot_read(
 ) -> None:
     """The messages behind it are searched for its recall."""
     disk = WornDisk()
-    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS)) as bench:
+    async with open_bench(tmp_path, disk, clock=TrioClock(START_MS)) as bench:
         bench.timers.enqueue.needless.update(range(1_000))
         for body, delay_s in ((b"a", 30), (b"worn", 300), (b"c", 30)):
             await bench.send(body, TIMER_DELAY_SEC=delay_s)
-        await bench.pass_s(mock_clock, 5)
+        await bench.desk.pass_s(5)
         bench.timers.timers.queue_offset = 0
-    clock = ShiftedClock(START_MS + 60_000)
+    clock = TrioClock(START_MS + 60_000)
     async with open_desk(tmp_path, disk, clock=clock) as desk, trio.open_nursery() as nursery:
         disk.bad = b"worn"
         bench = Bench(desk)
         await nursery.start(bench.timers.run)
-        await bench.pass_s(mock_clock, 10)
-        assert bench.bodies() == [b"a", b"c"]
+        await bench.desk.pass_s(10)
+        assert bench.desk.bodies() == [b"a", b"c"]
         assert desk.store.stats.unreadable == {"timers": 1}
         await bench.timers.close()
         nursery.cancel_scope.cancel()
@@ -760,19 +715,19 @@ async def test_a_timer_that_the_disk_cannot_read_refuses_no_start(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     disk = WornDisk()
-    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS)) as bench:
+    async with open_bench(tmp_path, disk, clock=TrioClock(START_MS)) as bench:
         for body in (b"a", b"worn"):
             await bench.send(body, TIMER_DELAY_SEC=30)
-        await bench.pass_s(mock_clock, 5)
+        await bench.desk.pass_s(5)
         await bench.desk.send(body=b"now")
     (tmp_path / "abort").touch()
     disk.bad = b"worn"
-    async with open_bench(tmp_path, disk, clock=ShiftedClock(START_MS + 10_000)) as bench:
-        await bench.pass_s(mock_clock, 40)
+    async with open_bench(tmp_path, disk, clock=TrioClock(START_MS + 10_000)) as bench:
+        await bench.desk.pass_s(40)
         assert bench.desk.store.max_offset("t", 0) == 2, "with the one that can be read"
 
 
-async def churn(bench: Bench, clock: MockClock, rng: random.Random, acked: set[bytes]) -> None:
+async def churn(bench: Bench, rng: random.Random, acked: set[bytes]) -> None:
     """Timers of up to 8 s come and go; those that were acknowledged."""
     for _ in range(40):
         for _ in range(rng.randrange(4)):
@@ -780,7 +735,7 @@ async def churn(bench: Bench, clock: MockClock, rng: random.Random, acked: set[b
             answer = await bench.send(body, TIMER_DELAY_MS=rng.randrange(8_000))
             if answer.code == 0:
                 acked.add(body)
-        await bench.pass_s(clock, 0.3)
+        await bench.desk.pass_s(0.3)
 
 
 def copy_if_there(source: str, target: str) -> None:
@@ -796,14 +751,14 @@ async def test_no_timer_is_lost_by_a_kill(tmp_path: Path, mock_clock: MockClock,
     acked: set[bytes] = set()
     after = tmp_path / "after"
     async with open_bench(tmp_path / "data") as bench:
-        await churn(bench, mock_clock, rng, acked)
+        await churn(bench, rng, acked)
         async with bench.timers.saving:
             # A copy is not made at one moment, as a kill is: what gets its name meanwhile is left.
             shutil.copytree(tmp_path / "data", after, copy_function=copy_if_there)
-        ended_ms = bench.now_ms()
-    async with open_bench(after, clock=ShiftedClock(ended_ms)) as bench:
-        await bench.pass_s(mock_clock, 12)
-        assert set(bench.bodies()) == acked
+        ended_ms = bench.desk.now_ms()
+    async with open_bench(after, clock=TrioClock(ended_ms)) as bench:
+        await bench.desk.pass_s(12)
+        assert set(bench.desk.bodies()) == acked
         assert bench.timers.timers.waiting == 0
 
 
@@ -820,15 +775,15 @@ async def test_no_acknowledged_timer_is_lost_by_a_power_cut(
     try:
         async with open_bench(root, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH) as bench:
             disk.faults.append(Fault(number=disk.changes + rng.randrange(400), cut=True))
-            await churn(bench, mock_clock, rng, acked)
+            await churn(bench, rng, acked)
             raise PowerCut
     except (PowerCut, BaseExceptionGroup) as end:
         rest = end if isinstance(end, PowerCut) else end.split(PowerCut)[1]
         assert rest is None or isinstance(rest, PowerCut), rest
     after = disk.power_cut(tmp_path / "after", rng)
-    async with open_bench(after, clock=ShiftedClock(START_MS + 60_000)) as bench:
-        await bench.pass_s(mock_clock, 12)
-        assert acked <= set(bench.bodies())
+    async with open_bench(after, clock=TrioClock(START_MS + 60_000)) as bench:
+        await bench.desk.pass_s(12)
+        assert acked <= set(bench.desk.bodies())
 
 
 def test_the_window_stays_within_the_time_that_the_log_is_kept() -> None:
@@ -847,15 +802,15 @@ async def test_timers_outlive_a_retention_that_becomes_shorter_while_they_wait(
             await bench.send(bytes(100_000), topic="filler")
         answer = await bench.desk.ask(UpdateBrokerConfig(), b"fileReservedTime=1\n")
         assert answer.code == 0
-        await bench.pass_s(mock_clock, 2 * 3_600, 60)
+        await bench.desk.pass_s(2 * 3_600, 60)
         for segment in (tmp_path / "commitlog").iterdir():
             os.utime(segment, (START_MS / 1_000, START_MS / 1_000))
         await bench.desk.ask(DeleteExpiredCommitLog())
-        await bench.pass_s(mock_clock, 30, 1)
+        await bench.desk.pass_s(30, 1)
         assert bench.desk.store.commit_log.min_offset > 0, "the first segment is deleted"
-        assert bench.bodies() == []
-        await bench.pass_s(mock_clock, 28 * 3_600, 300)
-        assert bench.bodies() == [b"far"]
+        assert bench.desk.bodies() == []
+        await bench.desk.pass_s(28 * 3_600, 300)
+        assert bench.desk.bodies() == [b"far"]
         assert bench.when()[b"far"] >= 30 * 3_600_000
 
 
@@ -865,11 +820,11 @@ async def test_a_start_with_a_shorter_retention_rolls_what_waits_for_longer(
 ) -> None:
     async with open_bench(tmp_path, file_reserved_time_h=72) as bench:
         await bench.send(b"far", TIMER_DELAY_SEC=30 * 3_600)
-        await bench.pass_s(mock_clock, 3)
+        await bench.desk.pass_s(3)
     async with open_bench(tmp_path, file_reserved_time_h=3) as bench:
-        await bench.pass_s(mock_clock, 3)
+        await bench.desk.pass_s(3)
         (time_ms,) = bench.timers.timers.wheel.times()
-        assert time_ms <= bench.now_ms() + 2 * 3_600_000
+        assert time_ms <= bench.desk.now_ms() + 2 * 3_600_000
 
 
 @pytest.mark.trio
@@ -883,6 +838,6 @@ async def test_a_timer_comes_to_a_queue_that_its_topic_still_has(
             text = encode({"TIMER_DELAY_SEC": "2", "UNIQ_KEY": f"K{queue_id}"})
             await desk.send("t", b"%d" % queue_id, queue_id=queue_id, properties=text)
         desk.topic("t", read_queue_nums=3, write_queue_nums=3)
-        await bench.pass_s(mock_clock, 5)
-        came = [[bytes(record.body) for record in bench.records("t", at)] for at in range(3)]
+        await bench.desk.pass_s(5)
+        came = [[bytes(record.body) for record in bench.desk.records("t", at)] for at in range(3)]
         assert came == [[b"0", b"3", b"6"], [b"1", b"4", b"7"], [b"2", b"5"]]

@@ -49,14 +49,14 @@ async def test_timers_that_are_done_are_passed_over_late_and_in_their_slots(
     async with open_bench(tmp_path) as bench:
         for body, delay_s in ((b"done", 10), (b"early", 30), (b"late", 10)):
             await bench.send(body, TIMER_DELAY_SEC=delay_s)
-        await bench.pass_s(mock_clock, 2)
+        await bench.desk.pass_s(2)
         # As if a master had read two of them, and delivered what was due by then.
         feature = bench.desk.broker.timers
         assert feature is not None
         feature.done.take(TimerCheck(last_read_time_ms=START_MS + 20_000, queue_offset=2))
-        await bench.pass_s(mock_clock, 60)
-        assert sorted(bench.bodies()) == [b"early", b"late"]
+        await bench.desk.pass_s(60)
+        assert sorted(bench.desk.bodies()) == [b"early", b"late"]
         # The wheel topic read again from its begin: the slots are late by now.
         bench.timers.timers.queue_offset = 0
-        await bench.pass_s(mock_clock, 5)
-        assert sorted(bench.bodies()) == [b"early", b"early", b"late", b"late"]
+        await bench.desk.pass_s(5)
+        assert sorted(bench.desk.bodies()) == [b"early", b"early", b"late", b"late"]

@@ -166,12 +166,12 @@ async def test_what_a_group_gets_at_once_is_paid_for_afterwards(
 
 
 async def test_pops_of_a_group_count_as_its_pulls(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_pops(tmp_path, mock_clock) as pops:
+    async with open_pops(tmp_path) as pops:
         for _ in range(3):
             await pops.send(b"x")
         limit(pops.desk, rate="2")
         assert len(await pops.pop(max_msg_nums=2)) == 2
         answer = await pops.desk.ask(pops.header())
         assert answer.code == Code.FLOW_CONTROL
-        await pops.pass_s(0.5)
+        await pops.desk.pass_s(0.5)
         assert len(await pops.pop()) == 1

@@ -28,7 +28,7 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import read_offset_id
 from aerobee.store.format.properties import decode, encode
-from aerobee.store.format.record import MessageDraft, Record, read
+from aerobee.store.format.record import MessageDraft, read
 from aerobee.store.format.system_names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Caller, Desk, open_desk, said
@@ -51,9 +51,8 @@ GROUP = "payments"
 class Bank:
     """A desk with the services of transactions, and one producer."""
 
-    def __init__(self, desk: Desk, clock: MockClock) -> None:
+    def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.clock = clock
         self.count = 0
         self.queue_id = 0
         """Of the topic, for which the halves are."""
@@ -76,7 +75,7 @@ class Bank:
             queue_id=self.queue_id,
             sys_flag=4,
             properties=encode(properties),
-            born_timestamp=self.now_ms() if born_ms is None else born_ms,
+            born_timestamp=self.desk.now_ms() if born_ms is None else born_ms,
         )
 
     async def end(self, half: Answer | Any, how: int, **fields: Any) -> Answer:
@@ -91,34 +90,8 @@ class Bank:
         self.desk.after_round()
 
     async def pass_s(self, seconds: float) -> None:
-        """Let time pass in steps; after each, what it woke runs, and the disk is waited for."""
-        end = trio.current_time() + seconds
-        while (left := end - trio.current_time()) > 0:
-            self.clock.jump(min(left, STEP_S))
-            await trio.testing.wait_all_tasks_blocked()
-            await self.desk.puts.durable()
-            await trio.testing.wait_all_tasks_blocked()
-
-    def now_ms(self) -> int:
-        return self.desk.clock.now_ms()
-
-    def records(self, topic: str = "t") -> list[Record]:
-        """Everything in queue 0 of a topic."""
-        store = self.desk.store
-        found: list[Record] = []
-        at = store.min_offset(topic, 0)
-        while at < store.max_offset(topic, 0):
-            result = store.get(topic, 0, at, 32)
-            for view in result.views:
-                position = 0
-                while position < len(view):
-                    found.append(read(view, position))
-                    position += found[-1].size
-            at = result.next_begin_offset
-        return found
-
-    def bodies(self, topic: str = "t") -> list[bytes]:
-        return [bytes(record.body) for record in self.records(topic)]
+        """In longer steps than timers need."""
+        await self.desk.pass_s(seconds, STEP_S)
 
     async def progress(self) -> tuple[int, int]:
         """How far the queues are done with, as the next start will read it."""
@@ -147,11 +120,11 @@ def end_of(half: Answer | Any, how: int, **fields: Any) -> EndTransaction:
 
 
 @asynccontextmanager
-async def open_bank(root: Path, clock: MockClock, **changes: Any) -> AsyncIterator[Bank]:
+async def open_bank(root: Path, **changes: Any) -> AsyncIterator[Bank]:
     async with open_desk(root, **changes) as desk, trio.open_nursery() as nursery:
         desk.topic()
         await nursery.start(desk.half_messages.run)
-        yield Bank(desk, clock)
+        yield Bank(desk)
         nursery.cancel_scope.cancel()
 
 
@@ -167,13 +140,13 @@ def told(producer: Caller) -> list[Any]:
 async def test_a_half_is_nobodys_message_until_it_is_committed(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         half = await bank.half(TAGS="a")
         assert said(half)["queueId"] == "0"
         assert said(half)["transactionId"] == "K1"
-        assert bank.bodies() == []
+        assert bank.desk.bodies() == []
         assert (await bank.end(half, COMMIT)).code == 0
-        (record,) = bank.records()
+        (record,) = bank.desk.records()
         assert bytes(record.body) == b"pay"
         assert record.sys_flag & 0xC == 8
         assert record.prepared_transaction_offset == read_offset_id(said(half)["msgId"])[1]
@@ -188,9 +161,9 @@ async def test_a_half_is_nobodys_message_until_it_is_committed(
 async def test_the_stored_half_is_an_ordinary_record_with_its_target_in_the_properties(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         await bank.half(TAGS="a")
-        (record,) = bank.records(HALF_TOPIC)
+        (record,) = bank.desk.records(HALF_TOPIC)
         properties = decode(record.properties)
         assert record.sys_flag & 0xC == 0
         assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("t", "0")
@@ -200,26 +173,26 @@ async def test_the_stored_half_is_an_ordinary_record_with_its_target_in_the_prop
 
 @pytest.mark.trio
 async def test_what_is_rolled_back_is_never_seen(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         half = await bank.half()
         assert (await bank.end(half, ROLLBACK)).code == 0
         assert (await bank.end(half, COMMIT)).code == 0, "the first end stands"
         await bank.pass_s(3600)
         assert (await bank.end(half, COMMIT)).code == 0
-        assert bank.bodies() == []
+        assert bank.desk.bodies() == []
         assert bank.desk.transactions.open == {}
 
 
 @pytest.mark.trio
 async def test_a_second_commit_delivers_nothing(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         half = await bank.half()
         for _ in range(2):
             assert (await bank.end(half, COMMIT)).code == 0
         await bank.pass_s(3600)
         assert (await bank.end(half, COMMIT)).code == 0
         assert (await bank.end(half, ROLLBACK)).code == 0
-        assert bank.bodies() == [b"pay"]
+        assert bank.desk.bodies() == [b"pay"]
 
 
 @pytest.mark.trio
@@ -234,37 +207,39 @@ async def test_a_second_commit_delivers_nothing(tmp_path: Path, mock_clock: Mock
 async def test_the_longest_half_that_is_taken_can_be_checked_and_committed(
     tmp_path: Path, mock_clock: MockClock, delay: dict[str, str], topic: str
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         producer = bank.producer()
         small = await bank.half(b"small", born_ms=None, big="x", **delay)
-        (record,) = bank.records(HALF_TOPIC)
+        (record,) = bank.desk.records(HALF_TOPIC)
         big = "x" * (HALF_PROPERTIES_MAX - len(record.properties) + 1)
         half = await bank.half(b"full", born_ms=None, big=big, **delay)
-        assert len(bank.records(HALF_TOPIC)[1].properties) == HALF_PROPERTIES_MAX
+        assert len(bank.desk.records(HALF_TOPIC)[1].properties) == HALF_PROPERTIES_MAX
         refused = await bank.half(b"more", born_ms=None, big=f"{big}x", **delay)
         assert "leave room for its checks" in (refused.remark or "")
         await bank.pass_s(5 * 30 + 10)
         assert len(producer.told) == 2 * 5
         for one in (half, small):
             assert (await bank.end(one, COMMIT)).code == 0
-        assert sorted(bank.bodies(topic)) == [b"full", b"small"]
+        assert sorted(bank.desk.bodies(topic)) == [b"full", b"small"]
 
 
 @pytest.mark.trio
 async def test_a_half_of_a_java_broker_without_room_for_checks_is_given_up_as_it_was(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         said = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": "K", "REAL_TOPIC": "t"}
         said |= {"REAL_QID": "0", "big": ""}
         said["big"] = "x" * (32_767 - len(encode(said)) - len("big__"))
         full = encode(said).encode()
         assert len(full) == 32_767
-        draft = MessageDraft(HALF_TOPIC, 0, b"full", full, HOST, HOST, born_timestamp=bank.now_ms())
+        draft = MessageDraft(
+            HALF_TOPIC, 0, b"full", full, HOST, HOST, born_timestamp=bank.desk.now_ms()
+        )
         assert bank.desk.puts.put_as_is(draft).status is PutStatus.PUT_OK
         bank.desk.after_round()
         await bank.pass_s(100)
-        (given_up,) = bank.records(GIVEN_UP_TOPIC)
+        (given_up,) = bank.desk.records(GIVEN_UP_TOPIC)
         assert bytes(given_up.properties) == full
         assert bank.desk.store.stats.set_aside == {}
 
@@ -273,18 +248,18 @@ async def test_a_half_of_a_java_broker_without_room_for_checks_is_given_up_as_it
 async def test_fifteen_checks_then_the_half_is_given_up(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         producer = bank.producer()
         await bank.half()
         await bank.pass_s(15 * 30 + 10)
         assert [code for code, _ in producer.told] == [CHECK] * 15
-        assert bank.bodies(GIVEN_UP_TOPIC) == []
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == []
         await bank.pass_s(30)
-        assert bank.bodies(GIVEN_UP_TOPIC) == [b"pay"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == [b"pay"]
         await bank.pass_s(3600)
         assert len(producer.told) == 15
-        assert bank.bodies() == []
-        counts = [Half.of(record).checks for record in bank.records(HALF_TOPIC)]
+        assert bank.desk.bodies() == []
+        counts = [Half.of(record).checks for record in bank.desk.records(HALF_TOPIC)]
         assert counts == list(range(16))
         assert bank.desk.transactions.open == {}
 
@@ -293,7 +268,7 @@ async def test_fifteen_checks_then_the_half_is_given_up(
 async def test_a_commit_at_the_second_check_delivers_once(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         producer = bank.producer()
         half = await bank.half()
         await bank.pass_s(65)
@@ -307,7 +282,7 @@ async def test_a_commit_at_the_second_check_delivers_once(
         await bank.end_oneway(first, COMMIT)
         await bank.end_oneway(half, ROLLBACK)
         await bank.pass_s(3600)
-        assert bank.bodies() == [b"pay"]
+        assert bank.desk.bodies() == [b"pay"]
         assert len(producer.told) == 2
         assert await bank.progress() == (3, 1)
 
@@ -319,17 +294,17 @@ async def test_a_commit_at_the_second_check_delivers_once(
 async def test_a_late_end_that_names_the_first_place_ends_the_half_wherever_it_is(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         halves = [await bank.half(body) for body in (b"a", b"b")]
         await bank.pass_s(95)
-        assert len(bank.records(HALF_TOPIC)) == 2 + 3 * 2
+        assert len(bank.desk.records(HALF_TOPIC)) == 2 + 3 * 2
         await bank.end_oneway(halves[0], COMMIT)
         await bank.end_oneway(halves[1], ROLLBACK)
         await bank.end_oneway(halves[1], COMMIT)
         await bank.pass_s(3600)
-        assert bank.bodies() == [b"a"]
-        assert bank.bodies(GIVEN_UP_TOPIC) == []
-        assert [op_offsets(record.body) for record in bank.records(OP_TOPIC)] == [[6], [7]]
+        assert bank.desk.bodies() == [b"a"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == []
+        assert [op_offsets(record.body) for record in bank.desk.records(OP_TOPIC)] == [[6], [7]]
         assert await bank.progress() == (8, 2)
 
 
@@ -337,34 +312,34 @@ async def test_a_late_end_that_names_the_first_place_ends_the_half_wherever_it_i
 async def test_a_half_that_was_given_up_can_still_be_committed_once(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+    async with open_bank(tmp_path, transaction_check_max=1) as bank:
         half = await bank.half()
         await bank.pass_s(100)
-        assert bank.bodies(GIVEN_UP_TOPIC) == [b"pay"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == [b"pay"]
         for _ in range(2):
             assert (await bank.end(half, COMMIT)).code == 0
-        assert bank.bodies() == [b"pay"]
+        assert bank.desk.bodies() == [b"pay"]
 
 
 @pytest.mark.trio
 async def test_a_half_that_was_given_up_behind_an_open_one_can_still_be_committed_once(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         await bank.half(b"open", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
         half = await bank.half(b"late", born_ms=START_MS - 400 * 86_400_000)
         await bank.pass_s(100)
-        assert bank.bodies(GIVEN_UP_TOPIC) == [b"late"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == [b"late"]
         for _ in range(2):
             assert (await bank.end(half, COMMIT)).code == 0
-        assert bank.bodies() == [b"late"]
+        assert bank.desk.bodies() == [b"late"]
 
 
 @pytest.mark.trio
 async def test_no_client_moves_the_offsets_of_the_service(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         await bank.half()
         await bank.pass_s(1)
         commit = UpdateConsumerOffset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0, 1)
@@ -376,12 +351,12 @@ async def test_no_client_moves_the_offsets_of_the_service(
 async def test_a_young_half_and_those_behind_it_are_left_alone(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         await bank.half(b"old")
         await bank.pass_s(25)
         await bank.half(b"young")
         await bank.pass_s(5.5)
-        assert bank.bodies(HALF_TOPIC) == [b"old", b"young", b"old"]
+        assert bank.desk.bodies(HALF_TOPIC) == [b"old", b"young", b"old"]
         assert await bank.progress() == (1, 0)
 
 
@@ -389,10 +364,10 @@ async def test_a_young_half_and_those_behind_it_are_left_alone(
 async def test_a_producer_whose_clock_is_ahead_is_asked_at_the_next_round(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         producer = bank.producer()
         await bank.pass_s(29)
-        await bank.half(born_ms=bank.now_ms() + 3_600_000)
+        await bank.half(born_ms=bank.desk.now_ms() + 3_600_000)
         await bank.pass_s(1.5)
         assert len(producer.told) == 1
 
@@ -401,7 +376,7 @@ async def test_a_producer_whose_clock_is_ahead_is_asked_at_the_next_round(
 async def test_an_immune_half_waits_where_it_is_and_those_behind_it_are_asked_for(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock, transaction_check_max=3) as bank:
+    async with open_bank(tmp_path, transaction_check_max=3) as bank:
         producer = bank.producer()
         half = await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="200")
         behind = await bank.half(b"behind")
@@ -410,35 +385,35 @@ async def test_an_immune_half_waits_where_it_is_and_those_behind_it_are_asked_fo
         assert (await bank.end(behind, COMMIT)).code == 0
         await bank.pass_s(160)
         assert len(producer.told) == 1
-        assert bank.bodies(HALF_TOPIC) == [b"pay", b"behind", b"behind"]
+        assert bank.desk.bodies(HALF_TOPIC) == [b"pay", b"behind", b"behind"]
         assert max(await bank.progress()) <= 0
         await bank.pass_s(20)
         assert len(producer.told) == 2
         assert (await bank.end(half, COMMIT, from_transaction_check=True)).code == 0
         await bank.pass_s(600)
-        assert bank.bodies() == [b"behind", b"pay"]
-        assert bank.bodies(GIVEN_UP_TOPIC) == []
+        assert bank.desk.bodies() == [b"behind", b"pay"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == []
 
 
 @pytest.mark.trio
 async def test_what_happened_behind_an_immune_half_is_known_after_a_start(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+    async with open_bank(tmp_path, transaction_check_max=1) as bank:
         half = await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100000")
         await bank.half(b"given up")
         ended = await bank.half(b"ended")
         await bank.pass_s(31)
         assert (await bank.end(ended, COMMIT)).code == 0
         await bank.pass_s(60)
-        assert bank.bodies(GIVEN_UP_TOPIC) == [b"given up"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == [b"given up"]
         assert max(await bank.progress()) <= 0
-    async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+    async with open_bank(tmp_path, transaction_check_max=1) as bank:
         assert bank.desk.transactions.open["t"] == 1
         await bank.pass_s(120)
-        assert bank.bodies(GIVEN_UP_TOPIC) == [b"given up"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == [b"given up"]
         assert (await bank.end(half, COMMIT)).code == 0
-        assert bank.bodies() == [b"ended", b"pay"]
+        assert bank.desk.bodies() == [b"ended", b"pay"]
         assert (await bank.progress())[0] == bank.desk.store.max_offset(HALF_TOPIC, 0)
 
 
@@ -447,24 +422,26 @@ async def test_too_much_behind_an_immune_half_moves_it_to_the_end(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(half_messages, "HELD_BACK_MAX", 3)
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         half = await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100000")
         for number in range(5):
             await bank.end(await bank.half(b"%d" % number), ROLLBACK)
         await bank.pass_s(31)
-        assert Half.of(bank.records(HALF_TOPIC)[-1]).first_offset == 0
+        assert Half.of(bank.desk.records(HALF_TOPIC)[-1]).first_offset == 0
         assert (await bank.progress())[0] == 6
         await bank.pass_s(300)
-        assert len(bank.records(HALF_TOPIC)) == 7, "it is stored again for others, not by the clock"
+        assert len(bank.desk.records(HALF_TOPIC)) == 7, (
+            "it is stored again for others, not by the clock"
+        )
         assert (await bank.end(half, COMMIT)).code == 0
-        assert bank.bodies() == [b"pay"]
+        assert bank.desk.bodies() == [b"pay"]
 
 
 @pytest.mark.trio
 async def test_the_producers_of_a_group_are_asked_in_turn_and_never_one_that_does_not_read(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         first, second, deaf = (bank.producer() for _ in range(3))
         stranger = bank.producer("another-group")
         deaf.paused = True
@@ -480,10 +457,10 @@ async def test_the_producers_of_a_group_are_asked_in_turn_and_never_one_that_doe
 async def test_without_a_producer_the_half_still_goes_round_and_is_given_up(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock, transaction_check_max=2) as bank:
+    async with open_bank(tmp_path, transaction_check_max=2) as bank:
         await bank.half()
         await bank.pass_s(91)
-        assert bank.bodies(GIVEN_UP_TOPIC) == [b"pay"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == [b"pay"]
         assert await bank.progress() == (3, 0)
 
 
@@ -491,7 +468,7 @@ async def test_without_a_producer_the_half_still_goes_round_and_is_given_up(
 async def test_many_halves_are_asked_for_in_slices_and_in_one_round(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         producer = bank.producer()
         for number in range(300):
             await bank.half(str(number).encode())
@@ -504,7 +481,7 @@ async def test_many_halves_are_asked_for_in_slices_and_in_one_round(
 async def test_while_the_store_takes_nothing_a_half_stays_where_it_is(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         producer = bank.producer()
         await bank.half()
         flags = bank.desk.store.flags
@@ -523,34 +500,34 @@ async def test_while_the_store_takes_nothing_a_half_stays_where_it_is(
 async def test_the_next_start_knows_what_is_open_and_what_has_ended(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock, transaction_check_max=2) as bank:
+    async with open_bank(tmp_path, transaction_check_max=2) as bank:
         halves = [await bank.half(body) for body in (b"a", b"b", b"c", b"d")]
         await bank.end(halves[1], COMMIT)
         await bank.end(halves[2], ROLLBACK)
         await bank.pass_s(31)
         await bank.end(halves[3], ROLLBACK)
         await bank.desk.saver.save_all()
-    async with open_bank(tmp_path, mock_clock, transaction_check_max=2) as bank:
+    async with open_bank(tmp_path, transaction_check_max=2) as bank:
         assert bank.desk.transactions.open == {"t": 1}
         for half in halves[1:]:
             assert (await bank.end(half, COMMIT)).code == 0
-        assert bank.bodies() == [b"b"], "ended is ended"
+        assert bank.desk.bodies() == [b"b"], "ended is ended"
         assert (await bank.end(halves[0], COMMIT)).code == 0
-        assert bank.bodies() == [b"b", b"a"]
+        assert bank.desk.bodies() == [b"b", b"a"]
         given_up = await bank.half(b"e")
         await bank.pass_s(130)
-        assert bank.bodies(GIVEN_UP_TOPIC) == [b"e"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == [b"e"]
         await bank.desk.saver.save_all()
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         assert (await bank.end(given_up, COMMIT)).code == 0
-        assert bank.bodies() == [b"b", b"a", b"e"]
+        assert bank.desk.bodies() == [b"b", b"a", b"e"]
 
 
 @pytest.mark.trio
 async def test_a_damaged_half_is_passed_over_and_the_start_knows_the_others(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         halves = [await bank.half(body) for body in (b"a", b"b", b"c")]
         await bank.desk.saver.save_all()
     place = read_offset_id(said(halves[1])["msgId"])[1]
@@ -558,11 +535,11 @@ async def test_a_damaged_half_is_passed_over_and_the_start_knows_the_others(
     with segment.open("r+b") as file:
         file.seek(place + 4)
         file.write(b"gone")
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         assert bank.desk.transactions.open == {"t": 2}
         assert (await bank.end(halves[1], COMMIT)).code == 1
         assert (await bank.end(halves[2], COMMIT)).code == 0
-        assert bank.bodies() == [b"c"]
+        assert bank.desk.bodies() == [b"c"]
 
 
 @pytest.mark.trio
@@ -570,7 +547,7 @@ async def test_a_half_that_the_disk_cannot_read_stays_open_and_holds_up_no_other
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     disk = WornDisk()
-    async with open_bank(tmp_path, mock_clock, disk=disk) as bank:
+    async with open_bank(tmp_path, disk=disk) as bank:
         halves = [await bank.half(body) for body in (b"a", b"worn", b"c")]
         await bank.end(halves[0], COMMIT)
         await bank.desk.saver.save_all()
@@ -578,7 +555,7 @@ async def test_a_half_that_the_disk_cannot_read_stays_open_and_holds_up_no_other
     async with open_desk(tmp_path, disk) as desk, trio.open_nursery() as nursery:
         disk.bad = b"worn"
         await nursery.start(desk.half_messages.run)
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         assert desk.transactions.open == {"t": 1}
         producer = bank.producer()
         await bank.pass_s(35)
@@ -590,7 +567,7 @@ async def test_a_half_that_the_disk_cannot_read_stays_open_and_holds_up_no_other
         await bank.pass_s(30)
         assert [header.msg_id for header in told(producer)] == ["K3", "K2"]
         assert (await bank.end(told(producer)[1], COMMIT)).code == 0
-        assert bank.bodies() == [b"a", b"c", b"worn"]
+        assert bank.desk.bodies() == [b"a", b"c", b"worn"]
         assert desk.transactions.open == {}
         assert (await bank.progress())[0] == desk.store.max_offset(HALF_TOPIC, 0)
         nursery.cancel_scope.cancel()
@@ -602,14 +579,14 @@ async def test_too_much_behind_a_half_that_the_disk_cannot_read_sets_it_aside(
 ) -> None:
     monkeypatch.setattr(half_messages, "HELD_BACK_MAX", 3)
     disk = WornDisk()
-    async with open_bank(tmp_path, mock_clock, disk=disk) as bank:
+    async with open_bank(tmp_path, disk=disk) as bank:
         await bank.half(b"worn")
         for number in range(5):
             await bank.end(await bank.half(b"%d" % number), ROLLBACK)
     async with open_desk(tmp_path, disk) as desk, trio.open_nursery() as nursery:
         disk.bad = b"worn"
         await nursery.start(desk.half_messages.run)
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         await bank.pass_s(35)
         assert desk.store.stats.set_aside == {"transactions": 1}
         assert (await bank.progress())[0] == 6
@@ -621,15 +598,15 @@ async def test_too_much_behind_a_half_that_the_disk_cannot_read_sets_it_aside(
 async def test_op_records_of_every_broker_end_their_halves(
     tmp_path: Path, mock_clock: MockClock, bodies: tuple[bytes, ...]
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         for body in (b"a", b"b", b"c"):
             await bank.half(body)
         for body in bodies:
-            draft = op_draft(0, HOST, bank.now_ms())
+            draft = op_draft(0, HOST, bank.desk.now_ms())
             draft.body = body
             bank.desk.puts.put_as_is(draft)
         bank.desk.puts.finish_round()
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         producer = bank.producer()
         assert bank.desk.transactions.open == {"t": 1}
         await bank.pass_s(31)
@@ -641,18 +618,18 @@ async def test_op_records_of_every_broker_end_their_halves(
 async def test_java_names_an_immune_half_by_its_first_place(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         await bank.half(b"other")
         await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="500")
         await bank.pass_s(31)
-        [_, immune, _] = bank.records(HALF_TOPIC)
+        [_, immune, _] = bank.desk.records(HALF_TOPIC)
         moved = draft_again(
             immune, HALF_TOPIC, 0, immune.properties + b"TRAN_PREPARED_QUEUE_OFFSET\x011\x02"
         )
         bank.desk.puts.put_as_is(moved)
-        bank.desk.puts.put_as_is(op_draft(1, HOST, bank.now_ms()))
+        bank.desk.puts.put_as_is(op_draft(1, HOST, bank.desk.now_ms()))
         bank.desk.puts.finish_round()
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         assert bank.desk.transactions.open == {"t": 1}
 
 
@@ -660,16 +637,16 @@ async def test_java_names_an_immune_half_by_its_first_place(
 async def test_a_delay_begins_with_the_commit_and_an_illegal_one_is_refused_with_the_half(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         half = await bank.half(DELAY="3")
-        assert len(bank.records(HALF_TOPIC)) == 1
+        assert len(bank.desk.records(HALF_TOPIC)) == 1
         assert (await bank.end(half, COMMIT)).code == 0
-        assert bank.bodies() == []
+        assert bank.desk.bodies() == []
         store = bank.desk.store
         assert store.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
         refused = await bank.half(DELAY="soon")
         assert refused.code == 1
-        assert len(bank.records(HALF_TOPIC)) == 1
+        assert len(bank.desk.records(HALF_TOPIC)) == 1
 
 
 # ── halves that cannot go on ──
@@ -680,28 +657,28 @@ async def test_a_half_that_no_frame_can_carry_is_given_up_and_those_behind_it_ar
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(half_messages, "MAX_FRAME_BYTES", half_messages.QUESTION_BYTES + 2_000)
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         producer = bank.producer()
         big = await bank.half(bytes(3_000))
         await bank.half(b"small")
         await bank.pass_s(31)
-        assert bank.bodies(GIVEN_UP_TOPIC) == [bytes(3_000)]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == [bytes(3_000)]
         assert [header.tran_state_table_offset for header in told(producer)] == [2]
         assert bank.desk.store.stats.set_aside == {"transactions": 1}
         assert (await bank.end(big, COMMIT)).code == 0
-        assert bank.bodies() == [bytes(3_000)], "a late commit is still taken"
+        assert bank.desk.bodies() == [bytes(3_000)], "a late commit is still taken"
 
 
 @pytest.mark.trio
 async def test_a_half_whose_topic_was_deleted_is_given_up_and_nobody_is_asked(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         producer = bank.producer()
         await bank.half()
         assert (await bank.desk.ask(DeleteTopicInBroker(topic="t"))).code == 0
         await bank.pass_s(31)
-        assert bank.bodies(GIVEN_UP_TOPIC) == [b"pay"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == [b"pay"]
         assert told(producer) == []
         assert bank.desk.store.stats.set_aside == {"transactions": 1}
         assert bank.desk.store.queues.find("t", 0) is None
@@ -711,7 +688,7 @@ async def test_a_half_whose_topic_was_deleted_is_given_up_and_nobody_is_asked(
 async def test_a_half_that_no_segment_takes_any_more_stops_no_round(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         producer = bank.producer()
         await bank.half(bytes(3_000))
         await bank.half(b"small")
@@ -733,11 +710,11 @@ async def test_a_half_that_no_segment_takes_any_more_stops_no_round(
 async def test_properties_that_leave_no_room_for_checks_are_refused_with_the_half(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         assert (await bank.half(FILLER="x" * 32_400)).code == 13
         half = await bank.half(FILLER="x" * 32_000, DELAY="1")
         await bank.pass_s(31)
-        assert len(bank.records(HALF_TOPIC)) == 2
+        assert len(bank.desk.records(HALF_TOPIC)) == 2
         assert (await bank.end(half, COMMIT)).code == 0
 
 
@@ -745,9 +722,9 @@ async def test_properties_that_leave_no_room_for_checks_are_refused_with_the_hal
 async def test_no_producer_claims_what_only_checks_say_of_a_half(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         await bank.half(TRANSACTION_CHECK_TIMES="15", TRAN_PREPARED_QUEUE_OFFSET="0")
-        [half] = [Half.of(one) for one in bank.records(HALF_TOPIC)]
+        [half] = [Half.of(one) for one in bank.desk.records(HALF_TOPIC)]
         assert (half.was_moved, half.checks) == (False, 0)
 
 
@@ -755,15 +732,15 @@ async def test_no_producer_claims_what_only_checks_say_of_a_half(
 async def test_the_half_of_another_connection_is_never_taken_for_ones_own(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock) as bank:
-        born_ms = bank.now_ms()
+    async with open_bank(tmp_path) as bank:
+        born_ms = bank.desk.now_ms()
         victim = await bank.half(b"victim", born_ms=born_ms, UNIQ_KEY="SAME")
         await bank.pass_s(31)
         bank.desk.peer = Caller("127.0.0.1:50001")
         twin = await bank.half(b"twin", born_ms=born_ms, UNIQ_KEY="SAME")
         assert (await bank.end(twin, ROLLBACK)).code == 0
         assert (await bank.end(victim, COMMIT)).code == 0
-        assert bank.bodies() == [b"victim"]
+        assert bank.desk.bodies() == [b"victim"]
 
 
 @pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
@@ -773,15 +750,15 @@ async def test_the_late_end_of_a_half_that_was_given_up_stands_after_a_start(
     tmp_path: Path, mock_clock: MockClock, first: int, how: str
 ) -> None:
     born_ms = START_MS - 400 * 86_400_000 if how == "old" else None
-    async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+    async with open_bank(tmp_path, transaction_check_max=1) as bank:
         half = await bank.half(born_ms=born_ms)
         await bank.pass_s(100)
-        assert bank.bodies(GIVEN_UP_TOPIC) == [b"pay"]
+        assert bank.desk.bodies(GIVEN_UP_TOPIC) == [b"pay"]
         assert (await bank.end(half, first)).code == 0
     for _ in range(2):
-        async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+        async with open_bank(tmp_path, transaction_check_max=1) as bank:
             assert (await bank.end(half, COMMIT)).code == 0
-            assert bank.bodies() == [b"pay"] * (first == COMMIT)
+            assert bank.desk.bodies() == [b"pay"] * (first == COMMIT)
 
 
 @pytest.mark.parametrize("starts", [0, 1])
@@ -791,14 +768,14 @@ async def test_halves_that_say_the_same_of_themselves_have_an_end_each(
     tmp_path: Path, mock_clock: MockClock, starts: int, born_ago_ms: int
 ) -> None:
     born_ms = START_MS - born_ago_ms
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         halves = [await bank.half(b"%d" % i, born_ms=born_ms, UNIQ_KEY="SAME") for i in range(5)]
         await bank.pass_s(65)
         if starts:
             await bank.desk.saver.save_all()
         else:
             await commit_all_twice(bank, halves)
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         await commit_all_twice(bank, halves)
         assert bank.desk.transactions.open.get("t", 0) == 0
 
@@ -806,7 +783,7 @@ async def test_halves_that_say_the_same_of_themselves_have_an_end_each(
 async def commit_all_twice(bank: Bank, halves: list[Answer]) -> None:
     for half in halves * 2:
         assert (await bank.end(half, COMMIT)).code == 0
-    assert bank.bodies() == [b"%d" % i for i in range(5)]
+    assert bank.desk.bodies() == [b"%d" % i for i in range(5)]
 
 
 @pytest.mark.parametrize("repeated", [False, True])
@@ -816,13 +793,13 @@ async def test_halves_that_java_has_put_again_are_found_by_what_they_say_of_them
 ) -> None:
     """Java's copies do not name their first place. After a kill both are read."""
     keys = ["SAME"] * 3 if repeated else ["A", "B", "C"]
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         halves = [await bank.half(key.encode(), born_ms=START_MS, UNIQ_KEY=key) for key in keys]
-        for record in bank.records(HALF_TOPIC)[:2]:
+        for record in bank.desk.records(HALF_TOPIC)[:2]:
             java = record.properties + b"TRANSACTION_CHECK_TIMES\x011\x02"
             bank.desk.puts.put_as_is(draft_again(record, HALF_TOPIC, 0, java))
         bank.desk.puts.finish_round()
-    async with open_bank(tmp_path, mock_clock) as bank:
+    async with open_bank(tmp_path) as bank:
         assert bank.desk.transactions.open == {"t": 3}
         if not repeated:
             for half in halves * 2:
@@ -832,7 +809,7 @@ async def test_halves_that_java_has_put_again_are_found_by_what_they_say_of_them
             await bank.pass_s(31)
             for header in told(producer) * 2:
                 assert (await bank.end(header, COMMIT)).code == 0
-        assert sorted(bank.bodies()) == [key.encode() for key in keys]
+        assert sorted(bank.desk.bodies()) == [key.encode() for key in keys]
         assert bank.desk.transactions.open == {}
 
 
@@ -840,7 +817,7 @@ async def test_halves_that_java_has_put_again_are_found_by_what_they_say_of_them
 async def test_a_producer_is_asked_about_a_copy_once_that_is_kept(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    async with open_bank(tmp_path, mock_clock, flush_disk_type=FlushDiskType.SYNC_FLUSH) as bank:
+    async with open_bank(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH) as bank:
         log = bank.desk.store.commit_log
 
         class Quick(Caller):

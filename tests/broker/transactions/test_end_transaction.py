@@ -62,19 +62,19 @@ async def test_the_first_check_that_fails_answers_and_the_transaction_stays_open
 ) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         half = await bank.half()
         refused = await bank.end(half, how, **fields)
         assert (refused.code, remark in (refused.remark or "")) == (code, True), refused
-        assert bank.bodies() == bank.bodies(OP_TOPIC) == []
+        assert bank.desk.bodies() == bank.desk.bodies(OP_TOPIC) == []
         assert (await bank.end(half, how)).code == Code.SUCCESS
-        assert len(bank.bodies()) == (how == COMMIT)
+        assert len(bank.desk.bodies()) == (how == COMMIT)
 
 
 async def test_a_broker_without_its_lease_says_so(tmp_path: Path, mock_clock: MockClock) -> None:
     async with open_desk(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH) as desk:
         desk.topic()
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         half = await bank.half()
         desk.store.replicas.configure_group(lambda: -1, 3.0)
         desk.store.when_durable = desk.store.replicas.when_in_group
@@ -88,17 +88,17 @@ async def test_a_message_that_is_no_half_cannot_be_ended(
 ) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         half = await bank.half()
         await bank.end(half, COMMIT)
-        [committed] = bank.records()
+        [committed] = bank.desk.records()
         place = {
             "tran_state_table_offset": committed.queue_offset,
             "commit_log_offset": committed.physical_offset,
         }
         refused = await bank.end(half, COMMIT, **place)
         assert refused.remark == "Find prepared transaction message failed"
-        assert bank.bodies() == [b"pay"]
+        assert bank.desk.bodies() == [b"pay"]
 
 
 async def test_a_producer_that_does_not_know_gets_no_answer(
@@ -106,11 +106,11 @@ async def test_a_producer_that_does_not_know_gets_no_answer(
 ) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         half = await bank.half()
         assert desk.begin(end_of(half, 0)) is None
         assert desk.begin(end_of(half, 0, producer_group="other", commit_log_offset=5)) is None
-        assert bank.bodies(OP_TOPIC) == []
+        assert bank.desk.bodies(OP_TOPIC) == []
 
 
 async def test_an_immune_transaction_cannot_be_ended_late_but_by_a_check(
@@ -118,7 +118,7 @@ async def test_an_immune_transaction_cannot_be_ended_late_but_by_a_check(
 ) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         half = await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="3")
         other = await bank.half(b"other", CHECK_IMMUNITY_TIME_IN_SECONDS="3")
         mock_clock.jump(6)
@@ -128,13 +128,13 @@ async def test_an_immune_transaction_cannot_be_ended_late_but_by_a_check(
         assert refused.code == Code.ILLEGAL_OPERATION
         answer = await bank.end(half, COMMIT, from_transaction_check=True)
         assert answer.code == Code.SUCCESS
-        assert bank.bodies() == [b"other", b"pay"]
+        assert bank.desk.bodies() == [b"other", b"pay"]
 
 
 async def test_what_cannot_be_stored_stays_open(tmp_path: Path, mock_clock: MockClock) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         half = await bank.half()
         flags = desk.store.flags
         for how in (COMMIT, ROLLBACK):
@@ -144,7 +144,7 @@ async def test_what_cannot_be_stored_stays_open(tmp_path: Path, mock_clock: Mock
             assert "the disk is full" in (refused.remark or "")
             flags.clear(Flag.DISK_FULL)
         assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
-        assert bank.bodies() == [b"pay"]
+        assert bank.desk.bodies() == [b"pay"]
 
 
 async def test_under_sync_flush_an_answered_end_is_on_disk(
@@ -152,14 +152,14 @@ async def test_under_sync_flush_an_answered_end_is_on_disk(
 ) -> None:
     async with open_desk(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH) as desk:
         desk.topic()
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         log = desk.store.commit_log
         for how in (COMMIT, ROLLBACK, ROLLBACK):
             half = await bank.half()
             end = log.max_offset
             assert (await bank.end(half, how)).code == Code.SUCCESS
             assert log.flushed == log.max_offset > end
-        assert [int(body) for body in bank.bodies(OP_TOPIC)] == [0, 1, 2]
+        assert [int(body) for body in bank.desk.bodies(OP_TOPIC)] == [0, 1, 2]
 
 
 async def test_rejected_transactions_are_refused_as_sends(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ async def test_the_answer_to_a_half_names_the_half_and_the_queue_that_was_asked_
 async def test_bytes_that_look_like_a_half_are_none(tmp_path: Path, mock_clock: MockClock) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         half = await bank.half()
-        [real] = bank.records(HALF_TOPIC)
+        [real] = bank.desk.records(HALF_TOPIC)
         # The same queue offset as the real one, and the place where the body will lie.
         place = desk.store.commit_log.max_offset + HEAD.size
         forged = encode(draft_again(real, HALF_TOPIC, 0, real.properties), 0, place, 1)
@@ -203,7 +203,7 @@ async def test_bytes_that_look_like_a_half_are_none(tmp_path: Path, mock_clock: 
         assert refused.remark == "Find prepared transaction message failed"
         assert desk.store.message(place) is None
         assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
-        assert bank.bodies() == [forged, b"pay"]
+        assert bank.desk.bodies() == [forged, b"pay"]
 
 
 async def test_a_commit_to_a_topic_deleted_since_is_refused_until_it_is_made_anew(
@@ -211,7 +211,7 @@ async def test_a_commit_to_a_topic_deleted_since_is_refused_until_it_is_made_ane
 ) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         half, other = await bank.half(), await bank.half(b"other")
         assert (await desk.ask(DeleteTopicInBroker(topic="t"))).code == Code.SUCCESS
         refused = await bank.end(half, COMMIT)
@@ -223,7 +223,7 @@ async def test_a_commit_to_a_topic_deleted_since_is_refused_until_it_is_made_ane
         assert (await bank.end(other, ROLLBACK)).code == Code.SUCCESS
         desk.topic()
         assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
-        assert bank.bodies() == [b"pay"]
+        assert bank.desk.bodies() == [b"pay"]
 
 
 async def test_a_commit_comes_to_a_queue_that_its_topic_still_has(
@@ -231,9 +231,9 @@ async def test_a_commit_comes_to_a_queue_that_its_topic_still_has(
 ) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic("t", read_queue_nums=8, write_queue_nums=8)
-        bank = Bank(desk, mock_clock)
+        bank = Bank(desk)
         bank.queue_id = 6
         half = await bank.half()
         desk.topic("t", read_queue_nums=3, write_queue_nums=3)
         assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
-        assert bank.bodies() == [b"pay"]
+        assert bank.desk.bodies() == [b"pay"]

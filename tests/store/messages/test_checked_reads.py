@@ -21,6 +21,7 @@ from aerobee.store.message_store import MessageStore
 from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.selection import SelectiveReader
 from tests.kit.cold_disk import ColdDisk
+from tests.kit.records import bodies_of
 from tests.kit.store_model import ManualClock, draft, log_records, open_store
 
 T = TypeVar("T")
@@ -111,13 +112,7 @@ class Opened:
 
 
 def bodies(result: GetResult) -> list[bytes]:
-    found = []
-    for view in result.views:
-        at = 0
-        while at < len(view):
-            record = read(view, at)
-            found.append(bytes(record.body))
-            at += record.size
+    found = bodies_of(result.views)
     assert result.count == len(found)
     assert result.size == sum(len(view) for view in result.views)
     return found

@@ -26,6 +26,7 @@ from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.stats import StoreStats
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.quick_disk import WornDisk
+from tests.kit.records import bodies_of
 from tests.kit.store_model import ManualClock, draft, open_store
 
 COUNT = 55
@@ -74,17 +75,6 @@ def store(tmp_path: Path, disk: ColdDisk) -> Iterator[MessageStore]:
     assert trio.run(store.close)
 
 
-def bodies(result: GetResult) -> list[bytes]:
-    found = []
-    for view in result.views:
-        at = 0
-        while at < len(view):
-            record = read(view, at)
-            found.append(bytes(record.body))
-            at += record.size
-    return found
-
-
 def pull(store: MessageStore, at: int, count: int, matches: TagFilter | None = None) -> GetResult:
     async def wait() -> GetResult:
         return await store.complete(lambda: store.get("T", 0, at, count, matches))
@@ -100,7 +90,7 @@ def test_messages_on_disk_are_read_by_a_thread_and_not_by_the_loop(
     assert not disk.waited, "the loop went to the disk"
     result = pull(store, 3, 5)
     assert (result.status, result.next_begin_offset) == (GetStatus.FOUND, 8)
-    assert bodies(result) == [body(number) for number in range(3, 8)]
+    assert bodies_of(result.views) == [body(number) for number in range(3, 8)]
     assert len(disk.waited) == 2, "one read of the units, one of the records and the gaps between"
     assert store.stats.cold_reads == 2
 
@@ -111,7 +101,7 @@ def test_messages_in_the_page_cache_are_answered_at_once(
     pull(store, 3, 5)
     disk.cold = False
     disk.waited.clear()
-    assert bodies(store.get("T", 0, 3, 5)) == [body(number) for number in range(3, 8)]
+    assert bodies_of(store.get("T", 0, 3, 5).views) == [body(number) for number in range(3, 8)]
     assert not disk.waited
     assert store.stats.cold_reads == 2
 
@@ -120,7 +110,7 @@ def test_a_file_system_that_cannot_say_what_is_cached_is_always_read_by_a_thread
     store: MessageStore, disk: ColdDisk
 ) -> None:
     disk.reason = errno.EOPNOTSUPP
-    assert bodies(pull(store, 0, 4)) == [body(number) for number in range(4)]
+    assert bodies_of(pull(store, 0, 4).views) == [body(number) for number in range(4)]
     with pytest.raises(NotInMemory):
         store.get("T", 0, 0, 4)
 
@@ -143,7 +133,7 @@ def test_records_far_apart_are_read_in_pieces(tmp_path: Path, disk: ColdDisk) ->
     again.reader.cold.waits = False
     disk.waited.clear()
     result = pull(again, 0, 2)
-    assert bodies(result) == [body(0), body(1)]
+    assert bodies_of(result.views) == [body(0), body(1)]
     assert all(size < GAP_BYTES for _, _, size in disk.waited)
     trio.run(again.close)
 
@@ -155,7 +145,7 @@ def test_what_this_run_wrote_last_is_read_through_the_mapping(
         store.put(draft(body=body(number)))
     store.dispatch()
     result = store.get("T", 0, COUNT, 3)
-    assert bodies(result) == [body(number) for number in range(COUNT, COUNT + 3)]
+    assert bodies_of(result.views) == [body(number) for number in range(COUNT, COUNT + 3)]
     assert not disk.waited
     store.reader.mapped_bytes = 0
     with pytest.raises(NotInMemory):
@@ -166,7 +156,7 @@ def test_a_pull_may_begin_on_disk_and_end_in_memory(store: MessageStore) -> None
     store.put(draft(body=body(COUNT)))
     store.dispatch()
     result = pull(store, COUNT - 2, 3)
-    assert bodies(result) == [body(number) for number in range(COUNT - 2, COUNT + 1)]
+    assert bodies_of(result.views) == [body(number) for number in range(COUNT - 2, COUNT + 1)]
 
 
 @settings(deadline=None)
@@ -185,7 +175,7 @@ def test_from_disk_comes_what_would_come_from_memory(
         store.reader.cold.waits = True
         trio.run(store.close)
     warm, cold = answers
-    assert bodies(cold) == bodies(warm)
+    assert bodies_of(cold.views) == bodies_of(warm.views)
     assert cold.next_begin_offset == warm.next_begin_offset
     assert (cold.status, cold.size, cold.count) == (warm.status, warm.size, warm.count)
 
@@ -390,12 +380,14 @@ async def test_messages_in_front_of_one_that_the_disk_cannot_read_are_read_by_ha
         asked.append(most)
         return store.get("T", 0, at, most, max_count=most)
 
-    assert bodies(await store.complete_some(partial(read_some, 0), 8)) == [b"0", b"1", b"2", b"3"]
+    first = await store.complete_some(partial(read_some, 0), 8)
+    assert bodies_of(first.views) == [b"0", b"1", b"2", b"3"]
     asked.clear()
     with pytest.raises(Unreadable, match=f"commitlog/{0:020}"):
         await store.complete_some(partial(read_some, 5), 3, alone=2)
     assert [most for most, _ in groupby(asked)] == [3, 1]
-    assert bodies(await store.complete_some(partial(read_some, 6), 8)) == [b"6", b"7"]
+    behind = await store.complete_some(partial(read_some, 6), 8)
+    assert bodies_of(behind.views) == [b"6", b"7"]
     assert await store.close()
 
 

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store.files.disk import Disk
-from aerobee.store.format.record import read, records
+from aerobee.store.format.record import records
 from aerobee.store.format.tags import TagFilter, java_hash
 from aerobee.store.message_store import MessageStore
 from aerobee.store.messages import reader
-from aerobee.store.results import GetResult, GetStatus
+from aerobee.store.results import GetStatus
+from tests.kit.records import bodies_of
 from tests.kit.store_model import (
     LOG_BYTES,
     QUEUE_BYTES,
@@ -51,17 +52,6 @@ def fill(
             draft(queue_id=queue_id, body=bytes([number % 256]) * size, properties=properties)
         )
     store.dispatch()
-
-
-def bodies(result: GetResult) -> list[bytes]:
-    found = []
-    for view in result.views:
-        at = 0
-        while at < len(view):
-            record = read(view, at)
-            found.append(bytes(record.body))
-            at += record.size
-    return found
 
 
 # ── Statuses ──
@@ -122,7 +112,7 @@ def test_a_part_of_the_log_that_is_gone_is_skipped_without_a_word(tmp_path: Path
     result = store.get("T", 0, gone - 2, 5)
     assert (result.status, result.count) == (GetStatus.FOUND, 3)
     assert result.next_begin_offset == gone + 3
-    assert bodies(result)[0] == bytes([gone]) * 100
+    assert bodies_of(result.views)[0] == bytes([gone]) * 100
 
 
 def test_when_nothing_matches_the_reader_goes_on_behind_what_was_looked_at(
@@ -232,7 +222,7 @@ def test_views_stay_readable_when_the_segment_is_gone(store: MessageStore) -> No
     store.commit_log.close()
     for path in (store.root / "commitlog").iterdir():
         path.unlink()
-    assert bodies(result) == [bytes([n]) * 5 for n in range(3)]
+    assert bodies_of(result.views) == [bytes([n]) * 5 for n in range(3)]
 
 
 @given(
@@ -252,7 +242,7 @@ def test_paging_returns_each_matching_message_once_in_order(
     at = 0
     while at < len(tags):
         result = store.get("T", 0, at, page, matches)
-        found += [len(body) for body in bodies(result)]
+        found += [len(body) for body in bodies_of(result.views)]
         assert result.next_begin_offset > at
         at = result.next_begin_offset
     expected = [n for n, tag in enumerate(tags) if not wanted or tag.decode() in wanted]
