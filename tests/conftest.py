@@ -23,6 +23,7 @@ from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.logged import Logged
 from tests.kit.ports import PortBlock
+from tests.kit.tls import Certificate, certificate
 from tests.kit.virtual_time import let_threads_finish
 
 if TYPE_CHECKING:
@@ -194,6 +195,12 @@ def logged() -> Iterator[Logged]:
     """What is logged while the test runs, however the tests before it set logging up."""
     with capture_logs() as lines:
         yield lines
+
+
+@pytest.fixture(scope="session")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """The certificate that servers under test show."""
+    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,6 @@ LONGEST_MS: Final = 3_600_000
 
 Count = Annotated[int, Meta(ge=1)]
 PhysicalOffset = Annotated[int, Meta(ge=0)]
-TriggerBytes = Annotated[int, Meta(ge=1, le=1 << 50), BYTES]
 BatchBytes = Annotated[int, Meta(ge=1, le=LARGEST_BATCH), BYTES]
 TimeoutMs = Annotated[int, Meta(ge=1, le=LONGEST_MS)]
 

@@ -121,8 +121,6 @@ class Search(NamedTuple):
 
 
 Constant: TypeAlias = Number | Text | Boolean
-Operand: TypeAlias = Property | Number | Negate
-"""An operand that can be put in order."""
 Node: TypeAlias = (
     Property
     | Text

@@ -22,7 +22,6 @@ CHINESE: dict[str, str] = tomllib.loads((HERE / "chinese.toml").read_text("utf-8
 CONSOLE = HERE.parent
 STRING = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\''
 IN_TEMPLATES = re.compile(rf"\bt(_n)?\(\s*({STRING})(?:\s*,\s*({STRING}))?")
-CHOICES = re.compile(rf"\(\s*{STRING}\s*,\s*t\(({STRING})\)")
 FIELD = re.compile(r"\{(\w+)\}")
 OF_TABLES = {
     "content.kind": states.CONTENT_KINDS,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
-ALL_OFFSETS, ALL_DELAYS, TIMER_CHECK = 43, 45, 60
+ALL_OFFSETS, TIMER_CHECK = 43, 60
 LOCK, CREATE_GROUP = 41, 200
 WITHIN_S = 90.0
 SOON_S = 30.0
@@ -158,12 +158,6 @@ def offsets_of(address: str) -> dict[str, dict[str, int]]:
         document = relaxed_json.decode(call(connection, ALL_OFFSETS, {}).body)
     table: dict[str, dict[str, int]] = document["offsetTable"]
     return table
-
-
-def delays_of(address: str) -> object:
-    """The progress of the delay levels of a member."""
-    with RawConnection(address) as connection:
-        return relaxed_json.decode(call(connection, ALL_DELAYS, {}).body)["offsetTable"]
 
 
 class Story:

@@ -7,14 +7,13 @@ with users, have the same accounts.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
 import aerobee.blocking
 from aerobee import Credentials
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, with_accounts
 from tests.kit.golang import GoMember
 from tests.kit.java import VERSIONS
 from tests.kit.java_driver import JavaError
@@ -58,7 +57,7 @@ def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Guarded]:
     root = tmp_path_factory.mktemp("guarded")
-    start = with_users if request.param == "users" else with_accounts
+    start = with_users if request.param == "users" else with_acl_file
     with start(root) as broker:
         names = broker.namesrv_address
         account = Credentials(ADMIN, SECRET)
@@ -83,7 +82,7 @@ def broker(
         yield Guarded(names, no_topic, no_group, unsigned, not_signed)
 
 
-def with_accounts(root: Path) -> BrokerProcess:
+def with_acl_file(root: Path) -> BrokerProcess:
     topics = ", ".join(f"{name}=PUB|SUB" for name in CLIENTS)
     groups = ", ".join(f"{name}-group=SUB" for name in CLIENTS)
     path = root / "plain_acl.yml"
@@ -93,9 +92,7 @@ def with_accounts(root: Path) -> BrokerProcess:
 
 
 def with_users(root: Path) -> BrokerProcess:
-    first = json.dumps({"username": ADMIN, "password": SECRET})
-    settings = {"authenticationEnabled": True, "authorizationEnabled": True}
-    return BrokerProcess(data=root / "data", settings=settings | {"initAuthenticationUser": first})
+    return BrokerProcess(data=root / "data", settings=with_accounts(ADMIN, SECRET))
 
 
 def fill(admin: aerobee.blocking.AdminClient) -> None:

@@ -14,7 +14,7 @@ from aerobee.spark.options import write_options
 from aerobee.spark.sink.writer import Task, WriterBase
 from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
-from tests.kit.tls import Certificate, certificate
+from tests.kit.tls import Certificate
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.interop
@@ -30,11 +30,6 @@ accounts:
 """
 ACCOUNT = Credentials("aerobee", "secret12345")
 TOPIC = "Guarded"
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import aerobee.errors
 from aerobee import Credentials, Message
 from aerobee.blocking import AdminClient, Producer
 from tests.interop.copies import COPIED_WITHIN_S, SEGMENT
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, with_accounts
 from tests.kit.ports import HOST
 from tests.kit.waiting import eventually
 
@@ -24,13 +24,7 @@ COMMON = {"brokerName": "broker-a", "brokerIP1": HOST, "mappedFileSizeCommitLog"
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[BrokerProcess]:
-    first = json.dumps({"username": ADMIN.access_key, "password": SECRET})
-    accounts = {
-        "authenticationEnabled": True,
-        "authorizationEnabled": True,
-        "initAuthenticationUser": first,
-    }
-    settings = {**COMMON, **accounts, "haPeers": HOST}
+    settings = {**COMMON, **with_accounts(ADMIN.access_key, SECRET), "haPeers": HOST}
     with BrokerProcess(data=tmp_path / "master", settings=settings) as broker:
         yield broker
 

@@ -4,6 +4,7 @@ It is up when it has printed its ready line, and every test ends it by its pid. 
 outlives the process, so `kill` and `start` again is a crash and a recovery.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -28,6 +29,16 @@ SMALL_FILES: dict[str, object] = {
 
 PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 20_000}
 """A test machine stands still for longer than the 200 ms after which a send is refused."""
+
+
+def with_accounts(user: str, secret: str) -> dict[str, object]:
+    """The settings of a broker with access control, and its first user, who may everything."""
+    return {
+        "authenticationEnabled": True,
+        "authorizationEnabled": True,
+        "initAuthenticationUser": json.dumps({"username": user, "password": secret}),
+    }
+
 
 START_WITHIN_S = 120.0
 STOP_WITHIN_S = 60.0

@@ -32,7 +32,6 @@ HEARTBEAT, LIST, SENT, FIRST_PULL = 1, 2, 3, 10
 """Opaques: what an answer is for."""
 RECEIVE_BYTES = 1 << 20
 CONNECTS_AT_ONCE = 256
-BORN_S = 30.0
 
 
 def more_descriptors() -> int:

@@ -93,9 +93,6 @@ class _Inode:
     lost: dict[int, bytes] = field(default_factory=dict)
 
 
-_Name = tuple[str, Any]
-
-
 class FaultyDisk(Disk):
     """Watches everything below `root`; what lies there now counts as durable."""
 

@@ -67,19 +67,7 @@ class Playbook:
         assert heard == ext, f"{heard} is not {ext}"
         return answer
 
-    def hears_request(self, code: int, **ext: str) -> RawAnswer:
-        """The broker asks us with this code."""
-        asked = self.connection.asked.pop(0) if self.connection.asked else self._next()
-        self.lines.append(f"broker asks: {asked.code} {asked.ext}")
-        assert not asked.is_answer, f"an answer, not a request: {asked}"
-        assert asked.code == code, f"asks {asked.code}, not {code}"
-        assert {name: asked.ext.get(name) for name in ext} == ext
-        return asked
-
     def hears_close(self) -> None:
         """The broker closes the connection without another word."""
         self.lines.append("broker: closes")
         self.connection.hear_close()
-
-    def _next(self) -> RawAnswer:
-        return self.connection.hear_any()

@@ -10,17 +10,13 @@ import pytest
 from aerobee.blocking import AdminClient, Credentials
 from aerobee.cli.border import DONE, FAILED, WRONG_USAGE, exit_code_of
 from aerobee.cli.main import run as run_line
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, with_accounts
 
 pytestmark = pytest.mark.service
 
 SECRET = "root-secret-of-this-test"
 BOBS = "bobs-secret-of-this-test"
-SETTINGS: dict[str, object] = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "initAuthenticationUser": json.dumps({"username": "root", "password": SECRET}),
-}
+SETTINGS = with_accounts("root", SECRET)
 Call = Callable[..., tuple[int, str, str]]
 
 

@@ -20,7 +20,7 @@ from aerobee.cli.ha_members import Member, rows_of
 from aerobee.cli.main import run as run_line
 from aerobee.errors import BrokerError
 from tests.aerobee.cli.conftest import Done, command
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, with_accounts
 from tests.kit.ports import HOST
 from tests.kit.raw_client import RawConnection, send_fields, topic_fields
 from tests.kit.waiting import eventually
@@ -341,9 +341,7 @@ def test_with_accounts_the_roles_are_exchanged_where_the_master_may(
         "brokerName": "b",
         "brokerIP1": HOST,
         "haPeers": HOST,
-        "authenticationEnabled": True,
-        "authorizationEnabled": True,
-        "initAuthenticationUser": json.dumps({"username": admin.access_key, "password": SECRET}),
+        **with_accounts(admin.access_key, SECRET),
         "innerClientAuthenticationCredentials": signs(admin.access_key),
     }
     # Accounts are not copied: the slave does not know this one.

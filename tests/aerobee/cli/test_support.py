@@ -12,7 +12,7 @@ from aerobee import __version__
 from aerobee.blocking import AdminClient, Credentials, Message, Producer
 from aerobee.cli.border import DONE, exit_code_of
 from aerobee.cli.main import run as run_line
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, with_accounts
 from tests.kit.ports import free_port
 
 pytestmark = pytest.mark.service
@@ -21,12 +21,7 @@ ROOTS, BOBS, TOKEN, LOGGED, FILED, BODY = (
     f"{name}-secret-of-this-test" for name in ("root", "bob", "token", "logged", "filed", "body")
 )
 SECRETS = (ROOTS, BOBS, TOKEN, LOGGED, FILED, BODY)
-SETTINGS: dict[str, object] = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "initAuthenticationUser": json.dumps({"username": "root", "password": ROOTS}),
-    "metricsExporterType": "PROM",
-}
+SETTINGS = with_accounts("root", ROOTS) | {"metricsExporterType": "PROM"}
 
 
 @pytest.fixture(scope="module")

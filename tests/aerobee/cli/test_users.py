@@ -14,7 +14,7 @@ from aerobee.cli.border import FAILED, REFUSED, exit_code_of
 from aerobee.cli.main import run as run_line
 from aerobee.errors import AerobeeError
 from aerobee.remoting.wire.request_signature import signature
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, with_accounts
 from tests.kit.process import DidNotStart
 from tests.kit.raw_client import Closed, RawConnection, pull_fields, topic_fields
 
@@ -22,11 +22,7 @@ pytestmark = pytest.mark.service
 
 SECRET = "root-secret-of-this-test"
 ROOT = Credentials("root", SECRET)
-SETTINGS: dict[str, object] = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "initAuthenticationUser": json.dumps({"username": "root", "password": SECRET}),
-}
+SETTINGS = with_accounts("root", SECRET)
 
 
 @pytest.fixture(scope="module")

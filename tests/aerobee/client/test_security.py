@@ -14,7 +14,7 @@ from aerobee.errors import AerobeeError, ConfigurationError, SendFailedError
 from aerobee.remoting.wire.request_signature import is_signed, with_signature
 from tests.aerobee.client.fronts import Front, in_thread
 from tests.conftest import AnyBroker
-from tests.kit.tls import Certificate, certificate, tls_door
+from tests.kit.tls import Certificate, tls_door
 
 ACCOUNT = Credentials("ak", "secret12345")
 
@@ -111,11 +111,6 @@ def test_without_options_nothing_is_added() -> None:
     assert link_of(None, tls=False).dress is None
     own = ssl.create_default_context()
     assert TLSConfig(context=own).ssl_context() is own
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.mark.service

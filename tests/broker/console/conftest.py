@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aerobee.blocking import AdminClient, Credentials
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, with_accounts
 from tests.kit.console_client import ConsoleClient
 from tests.kit.ports import free_port
 
@@ -18,9 +17,7 @@ if TYPE_CHECKING:
 SECRET = "root-secret-of-this-test"
 ROOT = Credentials("root", SECRET)
 WITH_USERS: dict[str, object] = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "initAuthenticationUser": json.dumps({"username": "root", "password": SECRET}),
+    **with_accounts("root", SECRET),
     "consoleBodyReaders": "root, reader",
     "consoleNames": "console.test",
 }

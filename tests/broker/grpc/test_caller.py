@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,7 +40,7 @@ from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.offset import GetMaxOffset
 from aerobee.remoting.wire.headers.transaction import CheckTransactionState
 from aerobee.remoting.wire.typed_command import TypedCommand
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, with_accounts
 from tests.kit.grpc_client import GrpcClient
 from tests.kit.ports import HOST, free_port
 from tests.remoting.server.stage import LIMITS, Stage, echo
@@ -63,13 +62,7 @@ DATE = "20261122T035000Z"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    first = json.dumps({"username": "the-admin", "password": SECRET})
-    settings = {
-        "authenticationEnabled": True,
-        "authorizationEnabled": True,
-        "initAuthenticationUser": first,
-        "grpcPort": PORT,
-    }
+    settings = with_accounts("the-admin", SECRET) | {"grpcPort": PORT}
     data = tmp_path_factory.mktemp("guarded") / "data"
     with BrokerProcess(data=data, settings=settings) as broker:
         account = Credentials("the-admin", SECRET)
@@ -328,6 +321,11 @@ async def test_each_of_several_requests_of_one_caller_is_served(
         slow.ask(body, own=own)
     slow.caller.context.serve_run()
     assert way != "late" or not slow.told
+    await ended(slow, way, bodies)
+
+
+async def ended(slow: Slow, way: str, bodies: list[bytes]) -> None:
+    """All of them are answered, in their order."""
     slow.way = "at once" if way == "late" else way
     slow.stage.reactor.resume()
     for _ in bodies:
@@ -360,15 +358,7 @@ async def test_many_requests_of_one_caller_are_made_in_turns(
     slow.caller.context.serve_run()
     if way == "at once":
         assert len(slow.told) == (20 if turn_s else 1)
-    slow.way = "at once" if way == "late" else way
-    slow.stage.reactor.resume()
-    for _ in bodies:
-        await wait_all_tasks_blocked()
-        for _ in slow.stage.reactor.resume_of_sweep():
-            pass
-    await wait_all_tasks_blocked()
-    assert slow.told == bodies
-    assert slow.caller.current is None
+    await ended(slow, way, bodies)
 
 
 @pytest.mark.trio

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +20,7 @@ from aerobee.remoting.grpc.messages import (
 )
 from aerobee.testing import TestBroker
 from aerobee.testing import broker as running_broker
+from tests.kit.broker_process import with_accounts
 from tests.kit.grpc_client import GrpcClient
 from tests.kit.ports import HOST, free_port
 
@@ -41,12 +41,7 @@ def port() -> int:
 
 @pytest.fixture
 def broker(port: int) -> Iterator[TestBroker]:
-    settings = {
-        "authenticationEnabled": True,
-        "authorizationEnabled": True,
-        "initAuthenticationUser": json.dumps({"username": "the-admin", "password": SECRET}),
-        "grpcPort": port,
-    }
+    settings = with_accounts("the-admin", SECRET) | {"grpcPort": port}
     with running_broker(settings=settings, virtual_time=True) as running:
         with admin_of(running) as admin:
             admin.create_topic("orders", queues=1)

@@ -51,7 +51,6 @@ from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.raw_client import batch_body, pull_fields, request_frame, send_fields
 from tests.kit.store_model import Sent
 from tests.kit.store_model import batch_body as long_batch
-from tests.kit.tls import Certificate, certificate
 from tests.test_depth import DEEPEST, Depth, Named
 
 if TYPE_CHECKING:
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
 
     from aerobee.store.queues.dispatch_request import DispatchRequest
     from tests.kit.logged import Logged
+    from tests.kit.tls import Certificate
 
 SYNC = FlushDiskType.SYNC_FLUSH
 PART_BYTES = 50_000
@@ -686,11 +686,6 @@ async def test_over_tls_a_round_is_served_as_one_by_one(
     alone = await served_in_rounds(nursery, rounds, gather=False, prepare=prepare)
     assert await served_in_rounds(nursery, rounds, prepare=prepare) == alone
     assert [len(answers) for answers in alone.answers] == [3, 2, 4, 4, 4]
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.mark.trio

@@ -17,7 +17,7 @@ from aerobee.remoting.server.reactor import Listener, Reactor
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers.offset import GetMaxOffset
 from tests.kit.raw_client import RawConnection
-from tests.kit.tls import Certificate, TlsConnection, certificate, client_context, server_context
+from tests.kit.tls import Certificate, TlsConnection, client_context, server_context
 from tests.remoting.server import line_serving
 from tests.remoting.server.line_serving import PART, LineChannel, LineServing
 from tests.remoting.server.stage import LIMITS, HandTime, Stage, TrickleSocket, echo, frame_of
@@ -80,11 +80,6 @@ class Running:
     @property
     def channels(self) -> list[Any]:
         return [one for one in self.reactor.connections if isinstance(one, LineChannel)]
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(params=["plain", "tls"])

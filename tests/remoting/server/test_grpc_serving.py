@@ -20,7 +20,7 @@ from aerobee.remoting.server.grpc_serving import GrpcChannel, GrpcServing
 from aerobee.remoting.server.reactor import Listener, Reactor
 from tests.kit.http2_client import POST, Http2Client, frames
 from tests.kit.raw_client import RawConnection
-from tests.kit.tls import Certificate, TlsConnection, certificate, client_context, server_context
+from tests.kit.tls import Certificate, TlsConnection, client_context, server_context
 from tests.remoting.server.stage import LIMITS, HandTime, Stage, TrickleSocket
 
 if TYPE_CHECKING:
@@ -449,11 +449,6 @@ def test_a_flood_ends_its_connection_and_is_told_why(connect: Callable[..., Line
 
 
 # ── over sockets ──
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 @asynccontextmanager

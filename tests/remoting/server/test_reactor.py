@@ -21,7 +21,7 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetResponse
 from tests.kit.raw_client import Closed, RawConnection, request_frame
-from tests.kit.tls import Certificate, TlsConnection, certificate, client_context, server_context
+from tests.kit.tls import Certificate, TlsConnection, client_context, server_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -78,11 +78,6 @@ class Way(NamedTuple):
     """How the tests reach the reactor."""
 
     shown: Certificate | None = None
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(params=["clear", "tls"])

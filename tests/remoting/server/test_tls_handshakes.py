@@ -13,18 +13,13 @@ import trio
 
 from aerobee.remoting.server import tls_handshakes
 from aerobee.remoting.wire.codes import ResponseCode
-from tests.kit.tls import Certificate, TlsConnection, certificate, greeting
+from tests.kit.tls import Certificate, TlsConnection, greeting
 from tests.remoting.server.test_reactor import Running, Way, call, in_thread, running
 
 if TYPE_CHECKING:
     from tests.kit.logged import Logged
 
 pytestmark = pytest.mark.trio
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 def plain(server: Running) -> socket.socket:

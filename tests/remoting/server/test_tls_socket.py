@@ -9,16 +9,11 @@ import pytest
 
 from aerobee.remoting.server.tls_socket import RECORDS_PER_TURN, TlsSocket
 from aerobee.remoting.stats import RemotingStats
-from tests.kit.tls import Certificate, certificate, client_context, server_context
+from tests.kit.tls import Certificate, client_context, server_context
 from tests.remoting.server.stage import TrickleSocket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    return certificate(tmp_path_factory.mktemp("tls"))
 
 
 class Ends:
