@@ -82,14 +82,16 @@ def lost_in(info: ClusterInfo) -> list[DeadBroker]:
 
 
 def leave_dead_out(admin: AdminClient) -> Look:
-    """Have the client ask only brokers that answer.
+    """Have the client ask only brokers that answer. A broker that does not tell this account how it
+    is may tell it what is asked next.
 
-    Raises: TransportError if none does, BrokerError of one that refuses.
+    Raises: TransportError if none does, BrokerError of one that fails.
     """
     look = look_at(admin)
-    if look.refusing:
-        raise look.refusing[0].error
-    if look.error is not None and not look.alive:
+    for entry in look.refusing:
+        if entry.state == "failing":
+            raise entry.error
+    if look.error is not None and not (look.alive or look.refusing):
         raise look.error
     admin.leave_out(entry.broker.address for entry in look.dead)
     return look

@@ -145,9 +145,16 @@ def look_at_cluster(
     with AdminClient(client=client) as admin:
         look = look_at(admin)
     why = {entry.broker.address: entry.why for entry in look.dead}
-    why |= {entry.broker.address: explained_with_right(entry.error) for entry in look.refusing}
-    lacks = {entry.broker.address: missing_right(entry.error) for entry in look.refusing}
     states: dict[str, str] = {}
+    lacks: dict[str, str] = {}
+    for refusing in look.refusing:
+        address = refusing.broker.address
+        if is_own(address):
+            # The console reads its tables, and asks it nothing.
+            states[address] = "up"
+            continue
+        why[address] = explained_with_right(refusing.error)
+        lacks[address] = missing_right(refusing.error)
     tables: dict[str, BrokerTables] = {}
     for broker in targets_in(look, is_own):
         target = Broker(broker.name, broker.address, broker.cluster)

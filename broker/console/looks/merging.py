@@ -316,8 +316,10 @@ def cluster_findings(look: ClusterLook) -> Iterator[Row]:
         "forbidden": ("error", "broker_forbidden", "does not tell this account"),
         "failing": ("error", "broker_failing", "does not tell"),
     }
+    missing = missing_of(look)
     for row in look.rows:
-        if row["state"] in words:
+        # A slave that does not tell lacks nobody, where its master does.
+        if row["state"] in words and (row["state"] == "dead" or row["broker"] in missing):
             severity, kind, says = words[row["state"]]
             text = f"broker {row['broker']} ({row['address']}) {says}: {row['why']}"
             yield finding(severity, kind, text, "aerobee cluster info")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from aerobee.broker.console.pages.rates import Rates
 
 BEHIND_SHOWN: Final = 6
+UNTOLD: Final = frozenset({"broker_unreachable", "broker_forbidden", "broker_failing"})
+"""Findings with which the lag of a group is not known."""
 FINDINGS_SHOWN: Final = 100
 """Findings of a page, the severest; the API gives all."""
 FOUND: Final = 32
@@ -107,6 +109,7 @@ class Views:
             state=state.word,
             enabled=row is None or row["enabled"] is not False,
             diagnosis=diagnosis,
+            lag=None if UNTOLD.intersection(_kinds(diagnosis)) else diagnosis["lag"],
             findings=states.linked(diagnosis["findings"], on_group=name),
             oldest_s=max(waits, default=None if diagnosis["lag"] else 0),
             topics=sorted({queue["queue"]["topic"] for queue in diagnosis["queues"]}),
@@ -388,6 +391,10 @@ def _behind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     groups = states.stated(row for row in rows if row["lag_at_least"] and not row["system"])
     groups.sort(key=lambda row: (-(row["lag_s"] or 0), -row["lag_at_least"]))
     return groups
+
+
+def _kinds(diagnosis: Mapping[str, Any]) -> set[str]:
+    return {finding["kind"] for finding in diagnosis["findings"]}
 
 
 def _row_of(rows: Sequence[Mapping[str, Any]], column: str, name: str) -> Mapping[str, Any] | None:

@@ -219,6 +219,26 @@ def test_lists_have_what_rights_on_one_topic_show(owner: ConsoleClient, name: st
     assert "Hidden" not in answer.body.decode()
 
 
+def test_rights_on_one_group_are_enough_for_its_lag(
+    broker: BrokerProcess, root: ConsoleClient, admin: AdminClient, stored: str
+) -> None:
+    """A broker that does not tell an account how it is is neither dead nor silent."""
+    admin.create_user("billing", "billings-secret")
+    admin.grant("billing", "Group:billing", ["All"])
+    admin.grant("billing", "Topic:Orders", ["Get", "Sub"])
+    biller = client_of(broker, ("billing", "billings-secret"))
+    lag = biller.get("/groups/billing/lag").value
+    assert lag == root.get("/groups/billing/lag").value
+    assert {row["topic"] for row in lag} == {"Orders"}
+    refused = biller.get("/groups/billing/doctor")
+    assert (refused.status, refused.document["error"]) == (403, "forbidden"), refused.body
+    assert "needs Get or List on Cluster:" in refused.document["text"]
+    (own,) = biller.get("/brokers").value
+    assert (own["own"], own["state"], own["why"]) == (True, "up", "")
+    kinds = {found["kind"] for found in biller.get("/findings").value}
+    assert not [kind for kind in kinds if kind.startswith("broker_")]
+
+
 # ── Previews ──
 
 CHANGES = sorted(name for name, operation in OPERATIONS.items() if operation.changes)

@@ -37,7 +37,8 @@ def diagnose_group(
 
     It queries brokers and all members, and waits up to 12 s for a member that hangs. A handler that
     has accepted no message for `slow_after` seconds while some wait is slow. It changes nothing.
-    Raises: ConfigurationError if no broker knows the group, BrokerNotFoundError, NoNameServerError.
+    Raises: ConfigurationError if no broker knows the group, PermissionDeniedError if none tells
+    this account, BrokerNotFoundError, NoNameServerError.
     """
     if slow_after <= 0:
         raise ConfigurationError(f"slow_after is {slow_after}: it is more than 0 seconds")

@@ -14,6 +14,7 @@ from aerobee.client.steps.admin.group_case import Case, names, total
 from aerobee.client.steps.admin.queue_findings import QUEUE_RULES
 from aerobee.client.steps.admin.topics import instant
 from aerobee.diagnosis import Finding, GroupDiagnosis, Severity
+from aerobee.errors import PermissionDeniedError
 from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -63,13 +64,23 @@ def diagnosis_of(look: GroupLook, slow_after_s: float) -> GroupDiagnosis:
 
 
 def unreachable(case: Case) -> Iterator[Finding]:
-    """A broker does not answer."""
+    """A broker does not answer, or does not tell."""
     for broker, why in case.look.unreachable.items():
         yield Finding(
             kind="broker_unreachable",
             severity=Severity.ERROR,
             text=f"broker {broker} did not answer, so nothing is consumed from it: {why}",
             advice="start it, or correct the address that it registers (brokerIP1)",
+        )
+    for broker, error in case.look.refusing.items():
+        denied = isinstance(error, PermissionDeniedError)
+        yield Finding(
+            kind="broker_forbidden" if denied else "broker_failing",
+            severity=Severity.ERROR,
+            text=f"broker {broker} does not tell all about the group: {error}",
+            advice="ask with an account that has the right to that"
+            if denied
+            else "look into its log",
         )
 
 
@@ -113,7 +124,7 @@ def unreadable(case: Case) -> Iterator[Finding]:
                 text=f"topic {topic} has no read permission on {names(closed)}: pulls are refused",
                 advice=f"aerobee topic alter '{topic}' --perm rw",
             )
-        if not (configs or topic.startswith(RETRY_PREFIX) or case.look.unreachable):
+        if not (configs or topic.startswith(RETRY_PREFIX) or case.look.is_partial):
             yield Finding(
                 kind="topic_missing",
                 severity=Severity.ERROR,
@@ -134,7 +145,7 @@ def unreadable(case: Case) -> Iterator[Finding]:
 
 def nobody(case: Case) -> Iterator[Finding]:
     """No member is connected."""
-    if case.look.connections or case.look.unreachable:
+    if case.look.connections or case.look.is_partial:
         return
     lag = total(case.queues)
     yield Finding(

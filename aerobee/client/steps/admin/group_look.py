@@ -15,7 +15,13 @@ from aerobee.client.steps.admin.clients import MEMBER_S, SILENT_MAX, consumers_a
 from aerobee.client.steps.admin.groups import configs_at, lags_at
 from aerobee.client.steps.admin.topics import bounds_in, described, routed_config
 from aerobee.client.wire_queues import from_wire
-from aerobee.errors import AerobeeError, GroupNotFoundError, RouteNotFoundError
+from aerobee.errors import (
+    AerobeeError,
+    BrokerError,
+    GroupNotFoundError,
+    PermissionDeniedError,
+    RouteNotFoundError,
+)
 from aerobee.remoting.wire.bodies.group import GroupForbidden
 from aerobee.remoting.wire.bodies.queue import TopicStatsTable
 from aerobee.remoting.wire.bodies.statistics import ConsumeTimeSpans
@@ -67,6 +73,8 @@ class GroupLook:
     """Client id → the reason why there is no running info."""
     unreachable: dict[str, str] = field(default_factory=dict)
     """Broker → the error."""
+    refusing: dict[str, BrokerError] = field(default_factory=dict)
+    """Broker that answers and does not tell → the error."""
     unreadable: list[str] = field(default_factory=list)
     """Brokers without the read permission."""
     topics: dict[str, list[TopicConfig]] = field(default_factory=dict)
@@ -80,6 +88,11 @@ class GroupLook:
     held_pops: int = 0
     unknown: list[str] = field(default_factory=list)
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether some broker has not told."""
+        return bool(self.unreachable or self.refusing)
+
     def members(self) -> Iterator[tuple[str, Connection]]:
         """Broker and connection of every member, once for each broker."""
         for broker, table in self.connections.items():
@@ -88,7 +101,9 @@ class GroupLook:
 
 
 def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
-    """Query all brokers and members. Raises: GroupNotFoundError if no broker knows the group."""
+    """Query all brokers and members. Raises: GroupNotFoundError if no broker knows the group,
+    PermissionDeniedError if no broker tells this account.
+    """
     look = GroupLook(group, routes.clock.wall_ms())
     there: list[Broker] = []
     for lost in (yield from cluster_info(routes)).lost:
@@ -99,9 +114,14 @@ def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
         try:
             yield from look_at_broker(routes, target, look)
             there.append(target)
+        except BrokerError as error:
+            look.refusing[target.name] = error
         except AerobeeError as error:
             look.unreachable[target.name] = str(error)
-    if not look.configs and not look.connections and not look.unreachable:
+    for denied in look.refusing.values():
+        if isinstance(denied, PermissionDeniedError) and not there:
+            raise denied
+    if not look.configs and not look.connections and not look.is_partial:
         raise GroupNotFoundError(f"no broker knows group {group}")
     yield from ask_members(routes, look)
     topics = topics_of(look)
@@ -112,6 +132,8 @@ def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
                 yield from look_at_topic(routes, target, topic, look)
             letters = yield from bounds_at(routes, target, f"{DLQ_PREFIX}{group}")
             look.dead_letters += sum(letter.messages for letter in letters)
+        except BrokerError as error:
+            look.refusing[target.name] = error
         except AerobeeError as error:
             look.unreachable[target.name] = str(error)
     return look

@@ -18,6 +18,7 @@ from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.admin.group_findings import diagnosis_of
 from aerobee.client.steps.admin.group_look import GroupLook
 from aerobee.diagnosis import Severity
+from aerobee.errors import BrokerError, PermissionDeniedError
 from aerobee.remoting.wire.bodies.client import SubscriptionData
 from aerobee.remoting.wire.bodies.statistics import Connection, ConsumerConnection
 
@@ -179,3 +180,13 @@ def test_brokers_and_members_that_do_not_answer_are_found() -> None:
     assert found.keys() >= {"member_silent", "broker_unreachable", "broker_not_readable"}
     assert found["topic_forbidden"] is Severity.ERROR
     assert "queue_without_owner" not in found, "its owner may be the one that did not answer"
+
+
+def test_a_broker_that_refuses_is_not_said_to_be_silent() -> None:
+    look = looked()
+    look.connections.clear()
+    look.refusing["b"] = PermissionDeniedError(16, "no right", "broker b", "10.0.0.1:10911", "ASK")
+    look.refusing["c"] = BrokerError(1, "null pointer", "broker c", "10.0.0.2:10911", "ASK")
+    found = kinds(look)
+    assert found.keys() >= {"broker_forbidden", "broker_failing"}
+    assert not found.keys() & {"broker_unreachable", "nobody_online", "topic_missing"}
