@@ -107,6 +107,9 @@ def import_file(
         doable = [
             change for change in changes if change.name not in missing or change.kind in TABLES
         ]
+        # Before anything is changed, and on a dry run as well.
+        for change in doable:
+            check(change)
         if doable and not (dry_run or yes):
             confirm(f"create or change {len(doable)} definitions?")
         for change in () if dry_run else doable:
@@ -228,37 +231,54 @@ def secrets_in(file: IO[bytes] | None) -> dict[str, str]:
     return secrets
 
 
-def make(admin: AdminClient, change: Change, secrets: Mapping[str, str]) -> None:
-    """Create or change one thing at one broker. Raises: ConfigurationError, BrokerError."""
+FLAGS = {"super": "is_super", "enabled": "enabled"}
+"""The settings of a user, as the SDK calls them."""
+
+
+def check(change: Change) -> None:
+    """Check what a file wants of one thing. Raises: ConfigurationError."""
+    from aerobee.client.steps.admin.definitions import group_config, topic_config
     from aerobee.errors import ConfigurationError
 
-    name, broker = change.name, change.broker
-    settings = {**(change.before or {}), **change.after}
+    name, settings = change.name, wanted_of(change)
+    if change.kind == "topics":
+        topic_config(name, settings)
+    elif change.kind == "groups":
+        group_config(name, settings)
+    elif change.kind == "policies":
+        for place, entry in change.after.items():
+            granted(name, place, entry)
+    elif not all(key in FLAGS and isinstance(value, bool) for key, value in settings.items()):
+        raise ConfigurationError(f"user {name}: it has super and enabled, true or false")
+
+
+def wanted_of(change: Change) -> dict[str, Any]:
+    """All settings of one thing, after the change."""
+    return {**(change.before or {}), **change.after}
+
+
+def make(admin: AdminClient, change: Change, secrets: Mapping[str, str]) -> None:
+    """Create or change one thing at one broker, which is checked. Raises: BrokerError."""
+    name, broker, settings = change.name, change.broker, wanted_of(change)
     if change.kind == "topics":
         admin.define_topic(name, broker, settings)
     elif change.kind == "groups":
         admin.define_group(name, broker, settings)
-    elif change.kind == "users":
-        flags = {"super": "is_super", "enabled": "enabled"}
-        if not all(key in flags and isinstance(value, bool) for key, value in settings.items()):
-            raise ConfigurationError(f"user {name}: it has super and enabled, true or false")
-        if change.before is None:
-            admin.create_user(
-                name, secrets[name], is_super=settings.get("super", False), broker=broker
-            )
-            if not settings.get("enabled", True):
-                admin.change_user(name, enabled=False, broker=broker)
-            return
-        options = {flags[key]: value for key, value in change.after.items()}
-        admin.change_user(name, broker=broker, **options)
-    else:
+    elif change.kind == "policies":
         for place, entry in change.after.items():
             if (change.before or {}).get(place) != entry:
-                grant(admin, name, broker, place, entry)
+                admin.grant(**granted(name, place, entry), broker=broker)
+    elif change.before is None:
+        admin.create_user(name, secrets[name], is_super=settings.get("super", False), broker=broker)
+        if not settings.get("enabled", True):
+            admin.change_user(name, enabled=False, broker=broker)
+    else:
+        options = {FLAGS[key]: value for key, value in change.after.items()}
+        admin.change_user(name, broker=broker, **options)
 
 
-def grant(admin: AdminClient, user: str, broker: str, place: str, entry: Any) -> None:
-    """Give a user one entry of a policy. Raises: ConfigurationError, BrokerError."""
+def granted(user: str, place: str, entry: Any) -> dict[str, Any]:
+    """One entry of a policy as the SDK takes it. Raises: ConfigurationError."""
     from aerobee.errors import ConfigurationError
 
     resource, _, policy = place.rpartition(" ")
@@ -272,15 +292,14 @@ def grant(admin: AdminClient, user: str, broker: str, place: str, entry: Any) ->
             f"policy of {user} on {place!r}: 'RESOURCE Custom' or 'RESOURCE Default', with allow, "
             "actions and sources"
         ) from None
-    admin.grant(
-        user,
-        resource,
-        actions,
-        deny=not allow,
-        sources=sources,
-        default=policy == "Default",
-        broker=broker,
-    )
+    return {
+        "user": user,
+        "resource": resource,
+        "actions": actions,
+        "deny": not allow,
+        "sources": sources,
+        "default": policy == "Default",
+    }
 
 
 def row(change: Change) -> dict[str, Any]:

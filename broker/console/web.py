@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
 FORM: Final = "application/x-www-form-urlencoded"
 JSON: Final = "application/json"
+STREAM: Final = "text/event-stream"
 REALM: Final = 'Basic realm="aerobee", charset="UTF-8"'
 QUERY_MAX: Final = 8 * 1024
 """Characters of a query."""
@@ -209,10 +210,14 @@ class Guard:
         """The refusal of a request of nobody: to the login, if it is for a page."""
         if scope["path"].startswith(PREFIX):
             return refusal(scope, Failure(401, "unauthorized", "log in, or send name and secret"))
+        headers = Headers(scope=scope)
+        if STREAM in headers.get("accept", ""):
+            # So a browser ends a stream for good; its page leads to the login then.
+            return Refusal(Response(status_code=204))
         is_page = scope["method"] in SAFE
         page = page_behind(scope["path"], scope["query_string"]) if is_page else "/"
         login = f"{LOGIN}?next={quote(page)}"
-        if Headers(scope=scope).get("hx-request"):
+        if headers.get("hx-request"):
             # A script asks for a part of a page, and would put the login in its place.
             return Refusal(Response(headers={"hx-redirect": login}))
         return Refusal(RedirectResponse(login, status_code=303))

@@ -141,3 +141,19 @@ def test_what_a_file_does_not_name_stays_and_what_is_wrong_is_named(
         assert code in (WRONG_USAGE, FAILED), said
         assert said in err
         assert "Traceback" not in err
+        if "not valid" not in said:  # Only the broker knows that.
+            tried = call(defined, "definitions", "import", str(file), "--dry-run")
+            assert (tried[0], said in tried[2]) == (code, True), said
+
+
+def test_a_file_with_a_fault_changes_nothing(
+    defined: BrokerProcess, call: Call, tmp_path: Path
+) -> None:
+    file = tmp_path / "half.json"
+    settings: dict[str, Any] = {"perm": 6, "readQueueNums": 1, "writeQueueNums": 1}
+    topics = {"first": {"any": settings}, "second": {"any": {**settings, "perm": 99}}}
+    file.write_text(json.dumps({"aerobee_definitions": 1, "topics": topics}))
+    code, _, err = call(defined, "definitions", "import", str(file), "--yes")
+    assert (code, "perm" in err) == (WRONG_USAGE, True)
+    _, out, _ = call(defined, "topic", "list")
+    assert "first" not in out.splitlines()

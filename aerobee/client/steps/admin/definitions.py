@@ -81,13 +81,7 @@ def define_topic(
     Attributes that are not named stay. Raises: ConfigurationError naming the setting, BrokerError,
     BrokerNotFoundError, TransportError.
     """
-    check_name("topic", name, TOPIC_MAX)
-    check_known(f"topic {name}", settings, TOPIC_SETTINGS)
-    config = converted(f"topic {name}", dict(settings), TopicConfig)
-    check_queues(config.read_queue_nums)
-    check_queues(config.write_queue_nums)
-    check_perm(config.perm)
-    wanted = described(broker, config)
+    wanted = described(broker, topic_config(name, settings))
     for target in (yield from masters(routes, broker=broker)):
         yield from put_config(routes, target, name, wanted)
 
@@ -99,16 +93,33 @@ def define_group(
 
     Attributes that are not named stay. Raises: as `define_topic`.
     """
-    check_name("group", name, GROUP_MAX)
-    known = [field.encode_name for field in msgspec.structs.fields(SubscriptionGroupConfig)]
-    check_known(f"group {name}", settings, [key for key in known if key != "groupName"])
-    wanted = {**settings, "groupName": name}
-    config = converted(f"group {name}", wanted, SubscriptionGroupConfig)
+    config = group_config(name, settings)
     # A broker takes them as edits.
     edits = {f"+{key}": value for key, value in config.attributes.items()}
     config = msgspec.structs.replace(config, attributes=edits)
     for target in (yield from masters(routes, broker=broker)):
         yield from ask(routes, target, CreateGroup(), body=config.to_bytes())
+
+
+def topic_config(name: str, settings: Mapping[str, Any]) -> TopicConfig:
+    """The configuration that settings of a topic are. Raises: ConfigurationError."""
+    check_name("topic", name, TOPIC_MAX)
+    check_known(f"topic {name}", settings, TOPIC_SETTINGS)
+    config: TopicConfig = converted(f"topic {name}", dict(settings), TopicConfig)
+    check_queues(config.read_queue_nums)
+    check_queues(config.write_queue_nums)
+    check_perm(config.perm)
+    return config
+
+
+def group_config(name: str, settings: Mapping[str, Any]) -> SubscriptionGroupConfig:
+    """The configuration that settings of a group are. Raises: ConfigurationError."""
+    check_name("group", name, GROUP_MAX)
+    known = [field.encode_name for field in msgspec.structs.fields(SubscriptionGroupConfig)]
+    check_known(f"group {name}", settings, [key for key in known if key != "groupName"])
+    wanted = {**settings, "groupName": name}
+    config: SubscriptionGroupConfig = converted(f"group {name}", wanted, SubscriptionGroupConfig)
+    return config
 
 
 def check_known(what: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
