@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,6 @@ from tests.broker.peers import Peer
 from tests.kit.quick_disk import QuickDisk
 from tests.kit.running_store import TrioClock, roll_at_once, whole_steps
 from tests.kit.store_model import small_config
-from tests.kit.virtual_time import Opening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
-    from tests.kit.faulty_disk import Call, FaultyDisk
 
 BORN_MS = 1_699_999_999_000
 LOG_BYTES = 1 << 20
@@ -60,28 +57,6 @@ class Caller(Peer):
             self.came = trio.Event()
             await self.came.wait()
         return self.answers.pop(0)
-
-
-class Gate:
-    """Holds every call of this name on such a file until the test lets it go."""
-
-    def __init__(self, disk: FaultyDisk, name: str, part: str) -> None:
-        self.name = name
-        self.part = part
-        self.opened = Opening()
-        self.begun = threading.Semaphore(0)
-        disk.before = self.hold
-
-    def hold(self, call: Call) -> None:
-        if call.name == self.name and self.part in str(call.path) and not self.opened.is_set():
-            self.begun.release()
-            self.opened.wait(20)
-
-    def let_go(self) -> None:
-        self.opened.set()
-
-    async def wait_for_a_call(self) -> None:
-        assert await trio.to_thread.run_sync(lambda: self.begun.acquire(timeout=10))
 
 
 def broker_config(root: Path, **changes: Any) -> BrokerConfig:

@@ -28,8 +28,8 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock
 from aerobee.store.flush import inline_syncs
 from aerobee.store.format.names import ABORT
-from tests.broker.desk import Desk, Gate, broker_config
-from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.broker.desk import Desk, broker_config
+from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
 from tests.kit.ports import free_block, free_port
 from tests.kit.quick_disk import QuickDisk
 from tests.kit.raw_client import (

@@ -18,7 +18,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
+import trio
+
 from aerobee.store.files.disk import Disk
+from tests.kit.virtual_time import Opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -333,3 +336,25 @@ class RoleSteps:
             self.steps += 1
             if self.steps == self.failing:
                 raise OSError(codes.EIO, "the disk fails", str(call.path))
+
+
+class Gate:
+    """Holds every call of this name on such a file until the test lets it go."""
+
+    def __init__(self, disk: FaultyDisk, name: str, part: str) -> None:
+        self.name = name
+        self.part = part
+        self.opened = Opening()
+        self.begun = threading.Semaphore(0)
+        disk.before = self.hold
+
+    def hold(self, call: Call) -> None:
+        if call.name == self.name and self.part in str(call.path) and not self.opened.is_set():
+            self.begun.release()
+            self.opened.wait(20)
+
+    def let_go(self) -> None:
+        self.opened.set()
+
+    async def wait_for_a_call(self) -> None:
+        assert await trio.to_thread.run_sync(lambda: self.begun.acquire(timeout=10))

@@ -34,9 +34,9 @@ from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha_epochs import Greeting
 from aerobee.store.format.names import CUT_MARK, EMPTIED
 from aerobee.store.log.read_through import LogDamage
-from tests.broker.desk import Gate, body_of, open_desk, said
+from tests.broker.desk import body_of, open_desk, said
 from tests.broker.replication.pairs import SLAVE, until_true
-from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
 from tests.kit.patient_clock import PatientClock
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from aerobee.remoting.wire.headers.admin import Promote
 from aerobee.store.config import FlushDiskType
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.names import SAVED_TOPICS
-from tests.broker.desk import Gate, said
+from tests.broker.desk import said
 from tests.broker.replication.pairs import open_pair, until_true
-from tests.kit.faulty_disk import FaultyDisk, RoleSteps
+from tests.kit.faulty_disk import FaultyDisk, Gate, RoleSteps
 from tests.kit.store_model import draft
 
 if TYPE_CHECKING:

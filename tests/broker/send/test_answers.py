@@ -44,10 +44,10 @@ from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.messages import writer as writer_module
 from aerobee.store.messages.writer import Writer
 from aerobee.store.results import PutStatus
-from tests.broker.desk import Desk, Gate, open_desk
+from tests.broker.desk import Desk, open_desk
 from tests.broker.round_clients import CONNECTIONS, Clients
 from tests.broker.runs import Runs
-from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
 from tests.kit.raw_client import batch_body, pull_fields, request_frame, send_fields
 from tests.kit.store_model import Sent
 from tests.kit.store_model import batch_body as long_batch

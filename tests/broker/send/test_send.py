@@ -22,8 +22,8 @@ from aerobee.store.format.names import segment_name
 from aerobee.store.format.properties import decode
 from aerobee.store.format.record import read
 from aerobee.store.format.tags import java_hash
-from tests.broker.desk import BORN_MS, Desk, Gate, body_of, open_desk, said, send_header
-from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.broker.desk import BORN_MS, Desk, body_of, open_desk, said, send_header
+from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
 from tests.kit.store_model import Sent, batch_body
 
 if TYPE_CHECKING:

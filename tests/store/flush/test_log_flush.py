@@ -20,42 +20,15 @@ from aerobee.store.format.names import ABORT, CHECKPOINT, RECOVERY_POINT
 from aerobee.store.message_store import MessageStore
 from aerobee.store.queues.consume_queues import SLICE
 from aerobee.store.results import PutOutcome, PutStatus
-from tests.kit.faulty_disk import Call, Fault, FaultyDisk
+from tests.kit.faulty_disk import Call, Fault, FaultyDisk, Gate
 from tests.kit.logged import Logged, events
 from tests.kit.running_store import TrioClock, durable, put_in_time, running_store, whole_steps
 from tests.kit.store_model import draft, open_store, read_queue, small_config
-from tests.kit.virtual_time import Opening
 
 SYNC = FlushDiskType.SYNC_FLUSH
 ASYNC = FlushDiskType.ASYNC_FLUSH
 THREAD: Mapping[str, Any] = {"flush_disk_type": SYNC, "sync_flush_inline": False}
 """The thread makes all syncs, as on a slow disk: the loop goes on while a test holds one."""
-
-
-class Gate:
-    """Holds every log sync until the test lets it go."""
-
-    def __init__(self, disk: FaultyDisk) -> None:
-        self.open = Opening()
-        self.begun = threading.Semaphore(0)
-        self.closed = False
-        disk.before = self.hold
-
-    def hold(self, call: Call) -> None:
-        if self.closed and call.name == "fdatasync" and "commitlog" in str(call.path):
-            self.begun.release()
-            self.open.wait(10)
-
-    def close(self) -> None:
-        self.closed = True
-        self.open.clear()
-
-    def let_go(self) -> None:
-        self.closed = False
-        self.open.set()
-
-    async def wait_for_a_sync(self) -> None:
-        assert await trio.to_thread.run_sync(lambda: self.begun.acquire(timeout=10))
 
 
 def syncs(disk: FaultyDisk, part: str = "commitlog") -> int:
@@ -84,10 +57,9 @@ async def test_an_answer_comes_when_the_message_is_on_disk(tmp_path: Path) -> No
 @pytest.mark.trio
 async def test_everything_put_while_one_sync_runs_shares_the_next_one(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
-    gate = Gate(disk)
     async with running_store(tmp_path, disk, **THREAD) as store:
         await settle(store)
-        gate.close()
+        gate = Gate(disk, "fdatasync", "commitlog")
         before = store.stats.log_syncs
         answers: list[int] = []
         for number in range(20):
@@ -95,7 +67,7 @@ async def test_everything_put_while_one_sync_runs_shares_the_next_one(tmp_path: 
             store.when_durable(end, lambda ok, number=number: answers.append(number if ok else -1))  # type: ignore[misc]  # a default binds the number
             store.dispatch()
             if number == 0:
-                await gate.wait_for_a_sync()
+                await gate.wait_for_a_call()
         groups: list[list[int]] = []
         store.after_flush.add(lambda: groups.append(list(answers)))
         gate.let_go()
@@ -119,14 +91,13 @@ async def test_a_disk_that_takes_too_long_gets_the_producer_a_no(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     disk = FaultyDisk(tmp_path)
-    gate = Gate(disk)
     async with running_store(tmp_path, disk, **THREAD) as store:
         await settle(store)
-        gate.close()
+        gate = Gate(disk, "fdatasync", "commitlog")
         answers: list[PutOutcome] = []
         store.when_durable(store.put(draft()).end_offset, answers.append)
         store.dispatch()
-        await gate.wait_for_a_sync()
+        await gate.wait_for_a_call()
         mock_clock.jump(4.9)
         await wait_all_tasks_blocked()
         assert answers == []
@@ -143,13 +114,12 @@ async def test_a_disk_that_takes_too_long_gets_the_producer_a_no(
 @pytest.mark.trio
 async def test_consumers_see_nothing_that_is_not_on_disk(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
-    gate = Gate(disk)
     async with running_store(tmp_path, disk, **THREAD) as store:
         await settle(store)
-        gate.close()
+        gate = Gate(disk, "fdatasync", "commitlog")
         end = store.put(draft()).end_offset
         store.dispatch()
-        await gate.wait_for_a_sync()
+        await gate.wait_for_a_call()
         store.dispatch()
         assert store.max_offset("T", 0) == 1
         gate.let_go()

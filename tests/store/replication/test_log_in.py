@@ -19,10 +19,9 @@ from aerobee.store.format.record import blank, encode
 from aerobee.store.replication import log_in
 from aerobee.store.replication.arriving import STEP_RECORDS
 from aerobee.store.replication.log_in import RECEIVE_LEAST_BYTES
-from tests.kit.faulty_disk import Call, Fault, FaultyDisk
+from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
 from tests.kit.running_store import durable, running_store
 from tests.kit.store_model import LOG_BYTES, draft, queue_files, read_queue
-from tests.kit.virtual_time import Opening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -52,19 +51,6 @@ async def joined(master: MessageStore, slave: MessageStore) -> AsyncIterator[Non
         nursery.start_soon(slave.log_in.follow, theirs, slave.dispatch)
         yield
         nursery.cancel_scope.cancel()
-
-
-class Gate:
-    """Holds the syncs of the log, once it is closed, until the test lets them go."""
-
-    def __init__(self, disk: FaultyDisk) -> None:
-        self.closed = False
-        self.open = Opening()
-        disk.before = self.hold
-
-    def hold(self, call: Call) -> None:
-        if self.closed and call.name == "fdatasync" and "commitlog" in str(call.path):
-            assert self.open.wait(10)
 
 
 class FakeMaster:
@@ -367,13 +353,12 @@ async def test_under_sync_flush_only_what_is_on_disk_is_reported(
 ) -> None:
     sync: dict[str, Any] = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
     disk = FaultyDisk(tmp_path)
-    gate = Gate(disk)
     async with running_store(tmp_path, disk, **sync) as store, master_of(store) as master:
-        gate.closed = True
+        gate = Gate(disk, "fdatasync", "commitlog")
         await master.send(encode_frame(0, RECORD))
         assert store.commit_log.max_offset == len(RECORD)
         assert master.reports == [0]
-        gate.open.set()
+        gate.let_go()
         assert await durable(store, len(RECORD))
         await wait_all_tasks_blocked()
         assert master.reports == [0, len(RECORD)]
