@@ -170,7 +170,10 @@ class MappedFileQueue:
         A file that begins exactly there is kept, empty, as in Java. Raises: OSError.
         """
         while self.files and self.files[-1].start > offset:
-            self._remove(self.files.pop())
+            gone = self.files.pop()
+            self.open_files.forget(gone.path)
+            gone.close()
+            self._disk.remove(gone.path)
         if self.files:
             file = self.files[-1]
             file.truncate(min(offset - file.start, file.size))
@@ -198,19 +201,8 @@ class MappedFileQueue:
         self.open_files.forget(first.path)
         return first
 
-    def remove_first(self) -> MappedFile:
-        """Remove the oldest file from list and disk; its readers may continue. Raises: OSError."""
-        file = self.take_first()
-        self._remove(file)
-        return file
-
     def close(self) -> None:
         """Close all files."""
         self.open_files.close()
         for file in self.files:
             file.close()
-
-    def _remove(self, file: MappedFile) -> None:
-        self.open_files.forget(file.path)
-        file.close()
-        self._disk.remove(file.path)

@@ -64,7 +64,7 @@ class Desk:
 
     async def lose(self, segments: int) -> None:
         for _ in range(segments):
-            self.store.commit_log.queue.remove_first()
+            self.store.commit_log.queue.take_first().path.unlink()
         await self.store.space.queues.follow(self.store.commit_log.min_offset)
 
     async def clean_expired_queues(self) -> None:

@@ -116,12 +116,12 @@ def test_the_oldest_file_can_be_dropped_but_never_the_last(tmp_path: Path) -> No
     queue = load(tmp_path / "q")
     assert queue.first is not None
     view = queue.first.view(0, 4)
-    queue.remove_first()
+    queue.take_first()
     assert queue.min_offset == SIZE
     assert view is not None
     assert bytes(view) == bytes(4)
     with pytest.raises(AssertionError):
-        queue.remove_first()
+        queue.take_first()
 
 
 def test_a_new_file_must_follow_the_last_one(tmp_path: Path) -> None:

@@ -610,7 +610,7 @@ async def test_files_go_with_the_log_and_what_is_gone_is_not_indexed(tmp_path: P
         oldest = files[0].path
         assert await store.flush_queues()
         while files[0].head.end_physical_offset >= store.commit_log.min_offset:
-            store.commit_log.queue.remove_first()
+            store.commit_log.queue.take_first().path.unlink()
         await store.space.queues.follow(store.commit_log.min_offset)
         assert not oldest.exists()
         assert len(files) == 2

@@ -104,7 +104,6 @@ def test_a_segment_that_is_short_or_gone_is_damage(store: MessageStore) -> None:
 
 
 def test_what_is_deleted_as_too_old_meanwhile_is_no_damage(store: MessageStore) -> None:
-    first = segments(store)[0]
     told: list[LogDamage] = []
     reading = LogReadThrough(
         Disk(), store.commit_log, when_damaged=told.append, rate_bytes=PIECE_BYTES, again_s=3_600
@@ -116,8 +115,7 @@ def test_what_is_deleted_as_too_old_meanwhile_is_no_damage(store: MessageStore) 
                 await nursery.start(reading.run)
                 while not reading.position:  # noqa: ASYNC110  (nothing signals it)
                     await trio.sleep(0.001)
-                store.commit_log.queue.remove_first()
-                first.unlink(missing_ok=True)
+                store.commit_log.queue.take_first().path.unlink()
                 while not reading.passes and not told:  # noqa: ASYNC110  (as above)
                     await trio.sleep(0.001)
                 nursery.cancel_scope.cancel()

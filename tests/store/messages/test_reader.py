@@ -103,7 +103,7 @@ def test_a_missing_queue_file_sends_the_reader_to_the_next_one(tmp_path: Path) -
 def test_a_part_of_the_log_that_is_gone_is_skipped_without_a_word(tmp_path: Path) -> None:
     store, _ = open_store(tmp_path, Disk(), mapped_file_size_consume_queue_bytes=BIG_QUEUE)
     fill(store, 100, size=100)
-    store.commit_log.queue.remove_first()
+    store.commit_log.queue.take_first().path.unlink()
     gone = next(
         n for n in range(100) if (store.queues.table["T", 0].unit(n) or (0,))[0] >= LOG_BYTES
     )
@@ -306,7 +306,7 @@ def test_searches_by_time_equal_a_linear_scan(
         times.append(clock.ms - start)
         fill(store, 1, size=300)
     while gone and len(store.commit_log.queue.files) > 1:
-        store.commit_log.queue.remove_first()
+        store.commit_log.queue.take_first().path.unlink()
         gone -= 1
     store.queues.correct_min_offsets(store.commit_log.min_offset)
     low, high = store.min_offset("T", 0), store.max_offset("T", 0)

@@ -122,14 +122,19 @@ def test_after_a_kill_everything_the_checkpoint_does_not_cover_is_read(model: St
     model.check_store()
 
 
-def test_after_a_kill_nothing_before_the_checkpoint_is_read(model: StoreModel) -> None:
+def put_around_checkpoint(model: StoreModel, count: int) -> None:
+    """So many messages that the checkpoint has, and 10 s later one that it has not."""
     flush_everything(model.store, model.disk)
     model.clock.ms += 10_000
-    for _ in range(20):
+    for _ in range(count):
         model.put("T", 0, BIG)
     flush_everything(model.store, model.disk)
     model.clock.ms += 10_000
     model.put("T", 0, BIG)
+
+
+def test_after_a_kill_nothing_before_the_checkpoint_is_read(model: StoreModel) -> None:
+    put_around_checkpoint(model, 20)
     model.crash()
     # The 21 younger ones, and what stands before them in the first one's segment.
     assert 21 <= model.recovery.records <= 21 + LOG_BYTES // 700
@@ -232,13 +237,7 @@ def test_queues_built_again_without_the_oldest_segments_have_blanks_in_front(
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_one_lost_queue_is_built_again_from_the_whole_log(model: StoreModel, clean: bool) -> None:
-    flush_everything(model.store, model.disk)
-    model.clock.ms += 10_000
-    for _ in range(8):
-        model.put("T", 0, BIG)
-    flush_everything(model.store, model.disk)
-    model.clock.ms += 10_000
-    model.put("T", 0, BIG)
+    put_around_checkpoint(model, 8)
     model.disk.kill()
     if clean:
         reopen(model)
@@ -771,13 +770,7 @@ def test_units_leave_the_memory_while_a_long_log_is_walked(
 
 def test_a_gap_in_front_of_the_walk_has_the_queue_built_again(model: StoreModel) -> None:
     """A file in the middle is gone: the units in front of it are no proof of those behind it."""
-    flush_everything(model.store, model.disk)
-    model.clock.ms += 10_000
-    for _ in range(8):
-        model.put("T", 0, BIG)
-    flush_everything(model.store, model.disk)
-    model.clock.ms += 10_000
-    model.put("T", 0, BIG)
+    put_around_checkpoint(model, 8)
     model.disk.kill()
     files = sorted(queue_directory(model).iterdir())
     for path in files[1:]:

@@ -46,7 +46,7 @@ async def lose(store: MessageStore, segments: int) -> None:
     """The oldest segments go, and the queues follow."""
     store.commit_log.sync_all()
     for _ in range(segments):
-        store.commit_log.queue.remove_first()
+        store.commit_log.queue.take_first().path.unlink()
     await store.space.queues.follow(store.commit_log.min_offset)
 
 
