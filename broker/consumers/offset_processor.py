@@ -66,7 +66,7 @@ class OffsetProcessor:
         """QUERY_CONSUMER_OFFSET: the next offset of the group.
 
         A group without an offset starts at 0 on a queue so new that its first message is still in
-        memory; elsewhere the client decides, on QUERY_NOT_FOUND.
+        memory, or to come; elsewhere the client decides, on QUERY_NOT_FOUND.
         """
         return self.store.reading(lambda: self._query(header))
 
@@ -81,11 +81,17 @@ class OffsetProcessor:
         return Answer(header=headers.QueryConsumerOffsetResponse(offset=at))
 
     def starts_at_zero(self, topic: str, queue_id: int) -> bool:
-        """Whether the message at offset 0 exists and was written recently."""
+        """Whether the first message of a queue is still to come, or is there and recent.
+
+        For an empty queue a Java broker of 5.x says that it has no offset, that of 4.9 says 0. A
+        client that has none asks for the end, and would skip what came between its two questions.
+        """
         if self.store.min_offset(topic, queue_id) > 0:
             return False
-        young = self.store.max_offset(topic, queue_id) > 0
-        return young and self.store.is_hot(topic, queue_id, 0)
+        if self.store.max_offset(topic, queue_id) > 0:
+            return self.store.is_hot(topic, queue_id, 0)
+        config = self.topics.get(topic)
+        return config is not None and 0 <= queue_id < config.read_queue_nums
 
     def update(
         self, header: headers.UpdateConsumerOffset, command: Command, connection: Caller

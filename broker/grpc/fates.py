@@ -119,7 +119,7 @@ class Fates:
             status=status_of(code, text),
         )
         if results.put(number, result):
-            status = common_status([result.status for result in results.all])
+            status = named(common_status([result.status for result in results.all]))
             rpc.say(messages.AckMessageResponse(status=status, entries=results.all))
 
     def acknowledge_silently(
@@ -273,6 +273,15 @@ def holder_of(caller: GrpcCaller) -> Holder:
 
 def _with_outcome(then: Callable[[tuple[Code, str]], None], answer: Answer) -> None:
     then(outcome(answer))
+
+
+def named(status: Any) -> Any:
+    """A status that has the name of its code, by which clients know a handle that has expired.
+
+    The name is all that RocketMQ's proxy says of several entries, and clients show nothing else.
+    """
+    name = Code(status.code).name
+    return status if status.message == name else status_of(status.code, f"{name}: {status.message}")
 
 
 def acknowledgement(group: str, topic: str, handle: Handle) -> AckMessage:

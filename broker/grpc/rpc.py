@@ -118,4 +118,4 @@ def common_status(statuses: list[Any]) -> Any:
     codes = {status.code for status in statuses}
     if len(codes) == 1:
         return statuses[0]
-    return status_of(Code.MULTIPLE_RESULTS, "mixed results")
+    return status_of(Code.MULTIPLE_RESULTS, Code.MULTIPLE_RESULTS.name)

@@ -255,6 +255,14 @@ def test_an_invented_queue_gets_no_offset(broker: BrokerProcess) -> None:
             assert client.call(QUERY_OFFSET, place).code == QUERY_NOT_FOUND
 
 
+def test_a_new_group_is_told_0_where_the_first_message_is_to_come(broker: BrokerProcess) -> None:
+    # Told that it has no offset, a client asks for the end, and skips what comes in between.
+    with RawConnection(broker.address) as client:
+        place = {"consumerGroup": "early", "topic": "quiet", "queueId": 3}
+        answer = client.call(QUERY_OFFSET, place)
+        assert (answer.code, answer.ext.get("offset")) == (0, "0"), answer
+
+
 def test_a_full_table_of_offsets_says_what_makes_room_and_then_has_it(
     broker: BrokerProcess,
 ) -> None:

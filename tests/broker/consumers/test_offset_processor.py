@@ -102,7 +102,11 @@ def test_a_new_group_starts_at_0_while_the_first_message_is_in_memory(desk: Desk
     assert desk.query(0, zero=True) == 0
 
 
-@pytest.mark.parametrize("queue_id", [1, 2, 99, -1])
+def test_a_new_group_starts_at_0_of_a_queue_whose_first_message_is_to_come(desk: Desk) -> None:
+    assert desk.query(2) == 0
+
+
+@pytest.mark.parametrize("queue_id", [1, 99, -1])
 def test_elsewhere_a_new_group_is_told_that_there_is_no_offset(desk: Desk, queue_id: int) -> None:
     with pytest.raises(Refusal) as caught:
         desk.query(queue_id)

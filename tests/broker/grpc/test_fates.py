@@ -156,6 +156,7 @@ def test_many_entries_are_acknowledged_each_by_itself(broker: TestBroker, port: 
         handles = [*received[:20], *["no handle"] * 984, *received[20:]]
         answer = ack(shop, *handles)
         assert answer.status.code == Code.MULTIPLE_RESULTS
+        assert answer.status.message == "MULTIPLE_RESULTS"
         assert [entry.receipt_handle for entry in answer.entries] == handles
         codes = [entry.status.code for entry in answer.entries]
         assert codes == [Code.OK] * 20 + [Code.INVALID_RECEIPT_HANDLE] * 984 + [Code.OK] * 20
