@@ -20,7 +20,7 @@ from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.store.format.system_names import REVIVE_GROUP, TRANSACTION_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     Offsets: TypeAlias = Mapping[str, Mapping[int, int]]
@@ -102,6 +102,8 @@ class ConsumerOffsetTable:
         self.changes = 0
         self.popped = 0
         """Commits that refer to check points: they must not reach the disk before those."""
+        self.listeners: list[Callable[[Sequence[str]], None]] = []
+        """Called with the group of each reset."""
         self.extra: dict[str, Any] = {}
 
     def commit(
@@ -203,6 +205,8 @@ class ConsumerOffsetTable:
         self.commit(group, topic, queue_id, consumer_offset, now_ms)
         self.resets[group, topic, queue_id] = consumer_offset
         self.changes += 1
+        for listener in self.listeners:
+            listener((group,))
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset of a pending reset, returned once; None without one."""

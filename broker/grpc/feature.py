@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 NEEDED: Final = frozenset({"ngh2", "google"})
 """The packages of the extra, by the first name of their modules."""
+SLAVE: Final = "this broker is a slave: its master serves clients"
 EXTRA: Final = re.compile(r"(.+?)\s*;\s*extra\s*==\s*['\"]grpc['\"]")
 
 
@@ -50,6 +51,8 @@ class GrpcFeature(Feature):
         self._core = core
         self._parts: Assembly = assembly.Assembly(core, topics, consumers, with_port(host, port))
         self.services = self._parts.services
+        if core.role.is_slave:
+            self._parts.serving.turn_away(SLAVE)
 
     @staticmethod
     def wanted(core: Core) -> bool:
@@ -73,6 +76,15 @@ class GrpcFeature(Feature):
         """Take longer or only shorter bodies."""
         self._parts.serving.limit_bodies(self._core.config.store.max_message_size_bytes)
         yield from ()
+
+    def copy_ended(self) -> None:
+        """Serve clients: this is the master."""
+        self._parts.serving.welcome()
+
+    def copy_begins(self) -> None:
+        """Send clients to the next master. It has the check points of what they work on."""
+        self._parts.serving.turn_away(SLAVE)
+        self._parts.fates.kept.forget_all()
 
     def topic_deleted(self, topic: str) -> None:
         """Forget which messages of the topic somebody works on."""

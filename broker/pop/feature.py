@@ -58,8 +58,8 @@ class PopFeature(Feature):
             broker.pop_polling_map_size,
         )
         self.held = self.hold = PopHold(limits, self._listening, core.rounds.finish)
-        topics.listeners.append(self.hold.changed)
-        consumers.groups.listeners.append(self.hold.changed)
+        for table in (topics, consumers.groups, consumers.offsets):
+            table.listeners.append(self.hold.changed)
         self.revive_log = ReviveLog(core, timers)
         self.revive = Revive(
             core,
@@ -125,9 +125,10 @@ class PopFeature(Feature):
         self._order_file.notice()
 
     def copy_begins(self) -> None:
-        """Forget the orderly pops: another master hands their messages out again."""
+        """Forget the orderly pops, and refuse who waits: another master hands messages out."""
         self.orders.forget_all()
         self._order_file.notice()
+        self.hold.changed([key.topic for key in self.hold.groups])
 
     def settle(self) -> None:
         """Write down which messages were put back behind an open check point."""

@@ -54,6 +54,7 @@ MESSAGES_MAX: Final = 32
 ATTEMPT_CHARS: Final = 255
 LATE_MS: Final = 500
 """A pop that runs this long after its deadline is refused."""
+NO_MASTER: Final = "this broker is the master of its group no more: ask the next one"
 TIMED_OUT: Final = Answer(int(ResponseCode.POLLING_TIMEOUT))
 FULL: Final = Answer(
     int(ResponseCode.POLLING_FULL),
@@ -78,6 +79,7 @@ class Pop:
         compensation: CompensationTable,
     ) -> None:
         self._config = core.config
+        self._role = core.role
         self._store = core.store
         self._stats = core.stats
         self._clock = core.clock
@@ -183,7 +185,13 @@ class Pop:
     def _found(
         self, request: HoldableRequest[PopMessage], scope: PopScope, reads: PopResult, *, last: bool
     ) -> Answer | None:
-        """Move the group past what is not for it, and hand out what is. Raises: Refusal."""
+        """Move the group past what is not for it, and hand out what is. Raises: Refusal.
+
+        A pop that began at the master may go on at one that is none any more: the next one hands
+        these messages out, too.
+        """
+        if not self._role.serves:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NO_MASTER)
         for topic, queue_id, at in reads.moves:
             self._move(scope, topic, queue_id, at)
         if reads.parts:

@@ -327,6 +327,8 @@ class GrpcServing:
         self._channels: dict[GrpcChannel, None] = {}
         self.limit_bodies(body_bytes_max)
         self._leaving = ""
+        self._away = ""
+        """Why nobody is served now; empty: everybody is."""
         self.watched: dict[GrpcChannel, float] = {}
         """Channels with a deadline, or with answers that wait in streams, and when each has to be
         looked at.
@@ -353,6 +355,10 @@ class GrpcServing:
         self._channels.pop(channel, None)
 
     def take(self, channel: GrpcChannel, data: memoryview, since: float, until: float) -> None:
+        if self._away and not channel.leaving:
+            # Before our settings: then its client takes the next of its addresses.
+            channel.close(self._away)
+            return
         channel.context.shared.heard(channel)
         channel.receive(data)
 
@@ -367,6 +373,20 @@ class GrpcServing:
     def leave(self, text: str) -> None:
         """Take no more calls; clients are to go elsewhere, or to come back later."""
         self._leaving = text
+        self._leave_all(text)
+
+    def turn_away(self, text: str) -> None:
+        """Serve nobody until `welcome`: clients go to another of their addresses, if they have any,
+        and try this one again by themselves.
+        """
+        self._away = text
+        self._leave_all(text)
+
+    def welcome(self) -> None:
+        """Serve everybody."""
+        self._away = ""
+
+    def _leave_all(self, text: str) -> None:
         for channel in list(self._channels):
             channel.leave(text)
 

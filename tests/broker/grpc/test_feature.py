@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,21 @@ import pytest
 
 from aerobee.broker import __main__ as main
 from aerobee.remoting.grpc.enums import Code
+from aerobee.remoting.grpc.messages import (
+    AckMessageEntry,
+    FilterExpression,
+    Message,
+    MessageQueue,
+    Resource,
+    SystemProperties,
+)
 from tests.kit.broker_process import BrokerProcess
-from tests.kit.grpc_client import TlsClient
+from tests.kit.grpc_client import GrpcClient, TlsClient
 from tests.kit.health import rss_anon
 from tests.kit.ports import HOST, free_port
 from tests.kit.process import DidNotStart
+from tests.kit.raw_client import RawConnection, topic_fields
+from tests.kit.replicas import CREATE_TOPIC, SUCCESS, Replicas
 from tests.kit.source_tree import ROOT
 from tests.kit.tls import certificate
 from tests.kit.waiting import eventually
@@ -29,6 +40,7 @@ from tests.kit.waiting import eventually
 pytestmark = pytest.mark.service
 
 MiB = 1 << 20
+SWITCH = 900_003
 COSTS_BYTES = 8 * MiB
 RELOADED_WITHIN_S = 60.0
 LIBRARIES = re.compile(r"/(ngh2|google)/")
@@ -122,3 +134,73 @@ def test_a_new_certificate_counts_for_new_connections_and_old_ones_stay(tmp_path
             pytest.raises(grpc.RpcError, match="UNAVAILABLE"),
         ):
             late.call("QueryRoute", **asked)
+
+
+def test_clients_are_served_by_the_master_whoever_that_is(tmp_path: Path) -> None:
+    """#8715: a client has the addresses of all members, and stays at the first that takes it."""
+    ports = {name: free_port() for name in ("master", "slave")}
+    of_master = {"brokerRole": "ASYNC_MASTER", "inSyncReplicas": 1, "grpcPort": ports["master"]}
+    of_slave = {"haPeers": HOST, "grpcPort": ports["slave"]}
+    addresses = f"ipv4:{HOST}:{ports['slave']},{HOST}:{ports['master']}"
+    with (
+        Replicas(tmp_path, of_master=of_master, of_slave=of_slave) as pair,
+        GrpcClient(addresses) as client,
+        GrpcClient(addresses, "who waits") as waiting,
+        ThreadPoolExecutor() as pool,
+    ):
+        with RawConnection(pair.master.address) as connection:
+            assert connection.call(CREATE_TOPIC, topic_fields("orders", 1)).code == SUCCESS
+        assert sent(client, b"before")
+        assert bodies(client) == [b"before"]
+        held = pool.submit(bodies, waiting)
+        pair.until_equal()
+        with RawConnection(pair.master.address, timeout_s=30) as connection:
+            assert connection.call(SWITCH, {"to": pair.slave.address}).code == SUCCESS
+        assert held.result(RELOADED_WITHIN_S) == []
+        eventually(lambda: sent(client, b"after"), within_s=RELOADED_WITHIN_S, what="a send")
+        got: list[bytes] = []
+
+        def all_there() -> bool:
+            got.extend(bodies(client))
+            return b"after" in got
+
+        eventually(all_there, within_s=RELOADED_WITHIN_S, what="the message")
+        assert got == [b"after"], "the other one is acknowledged"
+        with GrpcClient(f"{HOST}:{ports['master']}") as alone:
+            assert not sent(alone, b"to the slave")
+
+
+def sent(client: GrpcClient, body: bytes) -> bool:
+    """Whether a message is sent."""
+    system = SystemProperties(message_id="id")
+    message = Message(topic=Resource(name="orders"), system_properties=system, body=body)
+    try:
+        answer = client.call("SendMessage", messages=[message], timeout_s=5)
+    except grpc.RpcError:
+        return False
+    return bool(answer.status.code == Code.OK)
+
+
+def bodies(client: GrpcClient) -> list[bytes]:
+    """The messages that come within 20 s, acknowledged."""
+    asked = {"group": Resource(name="shoppers"), "topic": Resource(name="orders")}
+    found = []
+    try:
+        answers = client.call(
+            "ReceiveMessage",
+            group=asked["group"],
+            message_queue=MessageQueue(topic=asked["topic"]),
+            filter_expression=FilterExpression(expression="*"),
+            batch_size=32,
+            invisible_duration={"seconds": 60},
+            long_polling_timeout={"seconds": 20},
+        )
+    except grpc.RpcError:
+        return []
+    for answer in answers:
+        if answer.HasField("message"):
+            handle = answer.message.system_properties.receipt_handle
+            entry = AckMessageEntry(message_id="id", receipt_handle=handle)
+            assert client.call("AckMessage", **asked, entries=[entry]).status.code == Code.OK
+            found.append(answer.message.body)
+    return found

@@ -288,6 +288,22 @@ async def test_a_reset_is_heard_of_by_the_next_pop(tmp_path: Path, mock_clock: M
         assert not pops.desk.offsets.resets
 
 
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.trio
+async def test_who_is_held_gets_what_a_reset_brings_at_once(
+    order: bool, tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """#9369: a client of 5.x asks for 30 s, and was told of the reset by its next request."""
+    async with open_pops(tmp_path) as pops:
+        await pops.send(b"a")
+        assert await pops.bodies() == [b"a"]
+        pops.desk.begin(pops.header(order=order, poll_time=30_000))
+        pops.desk.offsets.reset("g", "t", 0, 0, pops.desk.now_ms())
+        await pops.desk.pass_s(1)
+        popped = popped_of(await pops.desk.peer.next_answer())
+        assert [one.record.body for one in popped] == [b"a"]
+
+
 # ── Refusals ──
 
 
@@ -576,6 +592,41 @@ async def test_in_order_a_held_pop_goes_on_when_the_queue_is_free(
         with trio.fail_after(40):
             await pops.desk.pass_s(5)
             assert (await pops.desk.peer.next_answer()).code == ResponseCode.POLLING_TIMEOUT
+
+
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.trio
+async def test_who_is_held_when_the_master_becomes_a_slave_gets_nothing_there(
+    order: bool, tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """#8715: the next master hands the same messages out, and it alone takes acknowledgements."""
+    async with open_pops(tmp_path) as pops:
+        desk = pops.desk
+        desk.begin(pops.header(order=order, poll_time=30_000))
+        desk.broker.core.role.is_slave = True
+        await pops.send(b"a")
+        desk.after_round()
+        answer = await desk.peer.next_answer()
+        assert (answer.code, popped_of(answer)) == (ResponseCode.SERVICE_NOT_AVAILABLE, [])
+        assert desk.offsets.query("g", "t", 0) == -1
+        pop = desk.broker.pop
+        assert pop is not None
+        assert pop.orders.get("t", "g", 0) is None
+
+
+@pytest.mark.trio
+async def test_who_is_held_hears_at_once_that_another_broker_is_the_master(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path) as pops:
+        desk = pops.desk
+        desk.begin(pops.header(poll_time=30_000))
+        desk.broker.core.role.is_slave = True
+        pop = desk.broker.pop
+        assert pop is not None
+        pop.copy_begins()
+        await pops.desk.pass_s(1)
+        assert (await desk.peer.next_answer()).code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 @pytest.mark.trio

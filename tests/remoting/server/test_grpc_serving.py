@@ -438,6 +438,24 @@ def test_who_leaves_ends_streams_lets_calls_end_and_closes(
     assert late.channel.closed
 
 
+def test_who_is_turned_away_hears_nothing_at_all_until_everybody_is_welcome(
+    connect: Callable[..., Line], service: Echoes
+) -> None:
+    """A client that gets settings believes in the connection, and tries no other address."""
+    line = connect()
+    streaming = line.call("Telemetry", b"hello", end=False)
+    serving: Any = line.channel.serving
+    serving.turn_away("this broker is a slave")
+    assert ends(line) == [streaming]
+    assert line.channel.closed
+    late = Line(line.stage, serving)
+    assert (late.channel.closed, late.client.events) == (True, [])
+    serving.welcome()
+    other = Line(line.stage, serving)
+    asked = other.call("QueryRoute", b"hello")
+    assert other.messages(asked) == [b"hello"]
+
+
 def test_a_flood_ends_its_connection_and_is_told_why(connect: Callable[..., Line]) -> None:
     line = connect(Http2Limits(resets_per_s=10))
     for _ in range(20):

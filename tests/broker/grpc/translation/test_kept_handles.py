@@ -177,6 +177,27 @@ def test_of_a_deleted_group_or_topic_nothing_is_kept_and_nothing_hidden(deleted:
     assert (left(kept), len(kept)) == ([], 0)
 
 
+def test_what_could_not_be_visible_again_is_left_once_more() -> None:
+    kept = handles()
+    kept.client_gone(SHOP.client)
+    (one,) = left(kept)
+    assert len(kept) == 0
+    kept.leave([one])
+    assert len(kept) == 1
+    assert left(kept) == [one]
+    assert len(kept) == 0
+
+
+def test_a_broker_that_is_no_master_any_more_forgets_all_and_makes_nothing_visible() -> None:
+    kept = handles()
+    kept.keep(SHOP, "other", "t", FIRST, renewed=True)
+    kept.client_gone(SHOP.client)
+    kept.keep(SHOP, "g", "t", FIRST, renewed=True)
+    kept.forget_all()
+    assert kept.find(*PLACE, FIRST.text()) is None
+    assert (due(kept, POPPED_MS + 50_000), left(kept), len(kept)) == ([], [], 0)
+
+
 def test_no_step_looks_at_many_of_100_000_handles(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = KeptHandles()
     for number in range(100_000):
