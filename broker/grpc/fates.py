@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from aerobee.broker.grpc.rpc import Results, common_status, status_of
-from aerobee.broker.grpc.translation.handles import read_handle
+from aerobee.broker.grpc.translation.handles import check_own, read_handle
 from aerobee.broker.grpc.translation.kept_handles import Holder, KeptHandles
 from aerobee.broker.grpc.translation.names import group_of, topic_of
 from aerobee.broker.grpc.translation.polling import checked_hidden
@@ -21,6 +21,7 @@ from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import Code
 from aerobee.remoting.server.turns import Turns
+from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pop import (
     AckMessage,
     ChangeInvisibleTime,
@@ -42,6 +43,8 @@ GIVEN_BACK_MS: Final = 1_000
 """After so long a message that nobody will read is visible again."""
 ENTRIES_MAX: Final = 1_024
 RENEW_EVERY_S: Final = 5.0
+NO_PUTS: Final = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY})
+"""Answers of a broker that has no room, or is no master."""
 DEAD: Final = -1
 """The delay level of a dead letter."""
 
@@ -58,11 +61,14 @@ class Fates:
         `has_stream`: whether a client of this id has one, or had just now.
         """
         self._has_stream = has_stream
+        self._broker = core.config.broker
         self._clock = core.clock
         self._flush = core.rounds.flush
         self._own = own
         self._wanted = trio.Event()
         self.kept = KeptHandles()
+        self._hidden: list[KeptHandle] = []
+        """Messages that were to be visible again when the broker could not put."""
         self.may_hide: Callable[[Holder, ChangeInvisibleTime], bool] | None = None
         """Whether the account of a client may hide a message; None: accounts are not asked for."""
 
@@ -87,13 +93,13 @@ class Fates:
     def _acknowledgements(
         self, rpc: Rpc, group: str, topic: str, entries: Sequence[Any]
     ) -> Iterator[None]:
-        results, client, now_ms = Results(len(entries)), client_of(rpc), self._clock.now_ms()
+        results, now_ms = Results(len(entries)), self._clock.now_ms()
         for number, entry in enumerate(entries):
             text = entry.receipt_handle
-            forget = partial(self.kept.drop, client, group, topic, text)
+            forget = partial(self.kept.drop, client_of(rpc), group, topic, text)
             then = partial(self._acknowledged, rpc, results, number, entry, forget)
             try:
-                handle = self.kept.current(client, group, topic, text, now_ms)
+                handle = self._current(rpc, group, topic, text, now_ms)
             except RpcRefused as refused:
                 then((refused.code, refused.text))
             else:
@@ -122,6 +128,14 @@ class Fates:
             status = named(common_status([result.status for result in results.all]))
             rpc.say(messages.AckMessageResponse(status=status, entries=results.all))
 
+    def _current(
+        self, caller: GrpcCaller, group: str, topic: str, text: str, now_ms: int
+    ) -> Handle:
+        """The handle that a message has now. Raises: RpcRefused."""
+        handle = self.kept.current(client_of(caller), group, topic, text, now_ms)
+        check_own(handle, self._broker.broker_name)
+        return handle
+
     def acknowledge_silently(
         self, caller: GrpcCaller, group: str, topic: str, handle: Handle
     ) -> None:
@@ -135,7 +149,7 @@ class Fates:
         group, topic = group_of(request.group), topic_of(request.topic)
         hidden_ms = checked_hidden(request.invisible_duration.ToMilliseconds())
         client, text = client_of(rpc), request.receipt_handle
-        handle = self.kept.current(client, group, topic, text, self._clock.now_ms())
+        handle = self._current(rpc, group, topic, text, self._clock.now_ms())
 
         def changed(answer: Answer) -> None:
             after = hidden_again(handle, answer)
@@ -179,6 +193,7 @@ class Fates:
         kept = self.kept.find(client, group, topic, text)
         # Its time may be over: in order, a client works on it for as long as it wants.
         handle = kept.current if kept is not None else read_handle(text)
+        check_own(handle, self._broker.broker_name)
 
         def stored(_: Answer) -> None:
             self.kept.drop(client, group, topic, text)
@@ -214,6 +229,8 @@ class Fates:
                 await self._wanted.wait()
             self._wanted = trio.Event()
             await self._each(self.kept.left(), self._give_up)
+            hidden, self._hidden = self._hidden, []
+            self.kept.leave(hidden)
             if waiting.cancelled_caught:
                 await self._each(self.kept.due(self._clock.now_ms()), self._renew)
 
@@ -222,17 +239,30 @@ class Fates:
         steps: Iterable[KeptHandle | None],
         act: Callable[[GrpcCaller, KeptHandle], None],
     ) -> None:
-        """Act for each message of these steps, in turns with others."""
+        """Act for each message of these steps, in turns with others; of what is left while the
+        broker cannot put, one message shows that.
+        """
         turns = Turns()
         for kept in steps:
             caller = self._own()
             if kept is not None and caller is not None:
                 act(caller, kept)
                 self._flush()
+            if self._hidden:
+                break
             await turns.give_way()
 
     def _give_up(self, caller: GrpcCaller, kept: KeptHandle) -> None:
-        self.give_back(caller, kept.group, kept.topic, (kept.current,))
+        """Make a message visible again; later, where the broker cannot put now."""
+        if kept.current.visible_ms < self._clock.now_ms():
+            return
+
+        def given(answer: Answer) -> None:
+            if answer.code in NO_PUTS:
+                self._hidden.append(kept)
+
+        header = change_of(kept.group, kept.topic, kept.current, GIVEN_BACK_MS)
+        caller.ask(header, given, own=True)
 
     def _renew(self, caller: GrpcCaller, kept: KeptHandle) -> None:
         """Hide a message again, with the rights that the account of its client has now. Of a client

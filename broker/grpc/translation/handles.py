@@ -80,6 +80,17 @@ def read_handle(text: str) -> Handle:
     return handle
 
 
+def check_own(handle: Handle, broker: str) -> None:
+    """Refuse a handle whose message lies at another broker. Raises: RpcRefused."""
+    theirs = handle.receipt.broker
+    if theirs != broker:
+        raise RpcRefused(
+            Code.INVALID_RECEIPT_HANDLE,
+            f"the message lies at broker {quoted(theirs)}, and this is {broker}: endpoints name"
+            " the members of one group alone",
+        )
+
+
 def check_current(handle: Handle, now_ms: int) -> None:
     """Refuse a handle whose message is visible again. Raises: RpcRefused."""
     if handle.visible_ms < now_ms:

@@ -6,9 +6,14 @@ import hmac
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
 from aerobee import Credentials
 from aerobee.blocking import AdminClient
+from aerobee.broker.grpc.fates import RENEW_EVERY_S, Fates
+from aerobee.broker.grpc.translation.handles import Handle
+from aerobee.broker.grpc.translation.kept_handles import Holder
+from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS
 from aerobee.remoting.grpc.enums import Code
 from aerobee.remoting.grpc.messages import (
     AckMessageEntry,
@@ -18,14 +23,22 @@ from aerobee.remoting.grpc.messages import (
     Resource,
     SystemProperties,
 )
+from aerobee.store.flags import Flag
 from aerobee.testing import TestBroker
 from aerobee.testing import broker as running_broker
+from tests.broker.pops import open_pops
 from tests.kit.broker_process import with_accounts
 from tests.kit.grpc_client import GrpcClient
 from tests.kit.ports import HOST, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from aerobee.remoting.wire.header import Header
+    from tests.broker.desk import Desk
 
 pytestmark = [pytest.mark.service, pytest.mark.usefixtures("logged")]
 
@@ -162,3 +175,49 @@ def test_many_entries_are_acknowledged_each_by_itself(broker: TestBroker, port: 
         assert codes == [Code.OK] * 20 + [Code.INVALID_RECEIPT_HANDLE] * 984 + [Code.OK] * 20
         broker.advance(75)
         assert receive(other, hidden_s=30) == []
+
+
+class Own:
+    """Makes our own requests of a desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.asked = 0
+
+    def ask(self, header: Header, then: Callable[[Any], None], *, own: bool = False) -> None:
+        self.asked += 1
+        then(self.desk.begin(header))
+
+
+class Gone:
+    """A client that was there, and its connection."""
+
+    client_id, signer, closed = "shop", NOBODY_SIGNS, False
+
+
+@pytest.mark.trio
+async def test_what_nobody_works_on_is_visible_again_once_the_broker_can_put(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """#10933: else it stays hidden for as long as it was hidden last, which may be an hour."""
+    gone: Any = Gone()
+    async with open_pops(tmp_path) as pops, trio.open_nursery() as nursery:
+        desk = pops.desk
+        own: Any = Own(desk)
+        fates = Fates(desk.broker.core, lambda: own, lambda _: False)
+        await nursery.start(fates.run)
+        await pops.send(b"a", b"b")
+        holder = Holder(gone.client_id, "", frozenset(), b"", gone)
+        for one in await pops.pop(invisible_time=3_600_000):
+            handle = Handle(one.receipt, one.record.physical_offset)
+            fates.kept.keep(holder, "g", "t", handle, renewed=True)
+        desk.store.flags.set(Flag.DISK_FULL, "no room")
+        fates.client_gone(gone)
+        await pops.desk.pass_s(RENEW_EVERY_S)
+        assert len(fates.kept) == 2
+        assert own.asked <= 3, "one message shows that the broker cannot put"
+        desk.store.flags.clear(Flag.DISK_FULL)
+        await pops.desk.pass_s(RENEW_EVERY_S + 10)
+        assert await pops.bodies() == [b"a", b"b"]
+        assert len(fates.kept) == 0
+        nursery.cancel_scope.cancel()

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.grpc.translation.handles import Handle, check_current, read_handle
+from aerobee.broker.grpc.translation.handles import (
+    Handle,
+    check_current,
+    check_own,
+    read_handle,
+)
 from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.broker.pop.pop_records import ORDER_REVIVE_QID, Receipt
 from aerobee.remoting.grpc.enums import Code
@@ -49,6 +54,13 @@ def test_an_unreadable_handle_is_refused(text: str) -> None:
     with pytest.raises(RpcRefused, match="no receipt handle") as refused:
         read_handle(text)
     assert refused.value.code is Code.INVALID_RECEIPT_HANDLE
+
+
+def test_the_handle_of_a_message_at_another_broker_is_refused() -> None:
+    check_own(HANDLE, "broker-a")
+    with pytest.raises(RpcRefused, match="lies at broker 'broker-a', and this is broker-b") as no:
+        check_own(HANDLE, "broker-b")
+    assert no.value.code is Code.INVALID_RECEIPT_HANDLE
 
 
 def test_a_handle_ends_when_its_message_is_visible_again() -> None:
