@@ -2,11 +2,14 @@
 
 Their settings register them in the tables of clients, as a heartbeat of remoting does, so that
 administrators see them and requests of the broker reach them. A client whose stream ends is
-forgotten a while later, unless it is back. Source: grpc §2.3, §2.12.
+forgotten a while later, unless it is back, or sends heartbeats all the same: what stands between
+may end a stream that is silent, and some clients begin the next one minutes later. Source: grpc
+§2.3, §2.12.
 """
 
 from __future__ import annotations
 
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 BACK_WITHIN_S: Final = 10.0
 """How long a client may be without its stream before it is forgotten."""
+HEARD_WITHIN_S: Final = 30.0
+"""As long after a heartbeat: clients send one each 10 s."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -42,7 +47,15 @@ log = structlog.stdlib.get_logger(__name__)
 class Client(GrpcCaller):
     """A client with settings. To the tables of clients it is a connection."""
 
-    __slots__ = ("data", "lost_at", "number", "questions", "request_timeout_ms", "stream", "table")
+    __slots__ = (
+        "data",
+        "number",
+        "questions",
+        "request_timeout_ms",
+        "stream",
+        "table",
+        "there_until",
+    )
 
     def __init__(self, table: Clients, caller: GrpcCaller, stream: Call) -> None:
         super().__init__(caller.door, caller.channel, signer=caller.signer)
@@ -56,8 +69,8 @@ class Client(GrpcCaller):
         """The time of a call by its settings; 0: none."""
         self.data: HeartbeatData | None = None
         """The groups of which it is a member."""
-        self.lost_at = 0.0
-        """When its stream ended; 0: it is open."""
+        self.there_until = inf
+        """When it is forgotten; infinity: its stream is open."""
         self.questions = Questions()
 
     @property
@@ -68,7 +81,12 @@ class Client(GrpcCaller):
     @property
     def paused(self) -> bool:
         """Whether nothing can be sent to it now."""
-        return self.lost_at > 0 or self.channel.paused
+        return self.is_lost or self.channel.paused
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its stream has ended."""
+        return self.there_until < inf
 
     def renew(
         self,
@@ -86,7 +104,7 @@ class Client(GrpcCaller):
 
     def tell(self, command: Any) -> None:
         """Send it a command over its stream."""
-        if not self.lost_at:
+        if not self.is_lost:
             self.stream.send(command.SerializeToString())
             self.wrote()
 
@@ -125,7 +143,7 @@ class Client(GrpcCaller):
         super().close(reason)
         self.questions.end()
         self.table.forget(self)
-        if not self.lost_at:
+        if not self.is_lost:
             self.stream.finish(StatusCode.UNAVAILABLE, reason)
             self.wrote()
 
@@ -199,9 +217,14 @@ class Clients:
 
     def lost(self, client: Client) -> None:
         """The stream of a client has ended; it may come back."""
-        client.lost_at = monotonic()
+        client.there_until = monotonic() + BACK_WITHIN_S
         if client.data is None:
             client.close("the stream ended before any settings")
+
+    def heard(self, client: Client) -> None:
+        """A heartbeat shows that a client is there, with a stream or without."""
+        if client.is_lost:
+            client.there_until = monotonic() + HEARD_WITHIN_S
 
     def leave(self, client: Client) -> None:
         """A client takes its leave, by a call that has shown that it may."""
@@ -216,7 +239,7 @@ class Clients:
         """Forget the clients that have not come back."""
         now = monotonic()
         for client in list(self.by_id.values()):
-            if client.lost_at and now - client.lost_at > BACK_WITHIN_S:
+            if client.there_until < now:
                 client.close("the client has not come back")
             yield
 

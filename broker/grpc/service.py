@@ -339,6 +339,7 @@ class MessagingService:
             group_of(request.group)
 
         def allowed(client: Client) -> None:
+            self._clients.heard(client)
             client.renew(rpc.done, rpc.refused, own=True)
 
         self._for_client(rpc, Heartbeat(), allowed, body=data.to_bytes())

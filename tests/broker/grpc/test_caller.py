@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from aerobee import Credentials
 from aerobee.blocking import AdminClient
+from aerobee.broker.grpc import clients
 from aerobee.broker.grpc.assembly import OwnChannel
 from aerobee.broker.grpc.caller import GrpcCaller
 from aerobee.broker.grpc.clients import Client, Clients
@@ -34,6 +35,7 @@ from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.client import HeartbeatData
 from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers.client import Heartbeat
@@ -191,7 +193,7 @@ class Ended:
 
 
 def caller() -> GrpcCaller:
-    door: Any = None
+    door = Door([], lambda: None)
     return GrpcCaller(door, OwnChannel(Stage().reactor.shared))
 
 
@@ -225,6 +227,39 @@ def test_a_half_message_that_cannot_be_told_does_not_end_the_checks() -> None:
         client.notify(int(RequestCode.CHECK_TRANSACTION_STATE), header, b"no record")
     assert [entry["event"] for entry in logs] == ["grpc.notice_failed"]
     assert stream.status is None
+
+
+# ── Clients without their stream ──
+
+
+def test_a_client_whose_stream_has_ended_is_there_while_it_sends_heartbeats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What stands between ends a silent stream; Python's client begins another after 5 minutes."""
+    now, gone = [1_000.0], list[str]()
+    monkeypatch.setattr(clients, "monotonic", lambda: now[0])
+    table = Clients(
+        lambda _: None,
+        lambda client: gone.append(client.client_id),
+        lambda client, data: ConsumerRunningInfo(),
+    )
+    stream: Any = Ended()
+    for name in ("silent", "alive"):
+        client = Client(table, caller(), stream)
+        client.client_id, client.data = name, HeartbeatData(client_id=name)
+        table.entered(client)
+        table.lost(client)
+    for _ in range(5):
+        table.heard(table.by_id["alive"])
+        now[0] += 10.5
+        for _ in table.expire():
+            pass
+        assert gone == ["silent"]
+    assert table.by_id["alive"].paused, "nothing can be told to it"
+    now[0] += clients.HEARD_WITHIN_S
+    for _ in table.expire():
+        pass
+    assert gone == ["silent", "alive"]
 
 
 # ── Requests of ours ──
