@@ -77,8 +77,9 @@ class Producing:
                 Code.MESSAGE_CORRUPTED, "the messages of one request have several topics"
             )
         host = rpc.address.rpartition(":")[0]
-        body_bytes_max = self._config.store.max_message_size_bytes
-        sender = Sender(host, self._clock.now_ms(), body_bytes_max)
+        store = self._config.store
+        limits = store.max_message_size_bytes, store.timer_max_delay_s * 1_000
+        sender = Sender(host, self._clock.now_ms(), *limits)
         topic = self._topics.get(name)
         headers = [header_of(message, name, topic, sender) for message in sent]
         results = Results(len(headers))

@@ -39,7 +39,6 @@ PROPERTIES_MAX: Final = 128
 PROPERTIES_BYTES_MAX: Final = 16_384
 UTF8_BYTES_MAX: Final = 4
 """The most bytes of one character."""
-DELAY_MAX_MS: Final = 24 * 3_600_000
 RECOVERY_MAX_S: Final = 3_600
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -51,6 +50,7 @@ class Sender(NamedTuple):
     """The address of the client, where the message names none."""
     now_ms: int
     body_bytes_max: int
+    delay_ms_max: int
 
 
 def header_of(message: Any, name: str, topic: TopicConfig | None, sender: Sender) -> SendMessageV2:
@@ -121,7 +121,7 @@ def properties_of(message: Any, sender: Sender) -> dict[str, str]:
         properties[GROUP] = system.message_group
     if system.HasField("delivery_timestamp"):
         deliver_ms = system.delivery_timestamp.ToMilliseconds()
-        check_delay(deliver_ms - sender.now_ms)
+        check_delay(deliver_ms - sender.now_ms, sender.delay_ms_max)
         properties[DELIVER_AT] = str(deliver_ms)
     if system.HasField("priority"):
         check_priority(system.priority)
@@ -251,10 +251,10 @@ def too_long(size: int) -> RpcRefused:
     )
 
 
-def check_delay(delay_ms: int) -> None:
+def check_delay(delay_ms: int, ms_max: int) -> None:
     """Refuse a time of delivery that is too far away. Raises: RpcRefused."""
-    if delay_ms > DELAY_MAX_MS:
+    if delay_ms > ms_max:
         raise RpcRefused(
             Code.ILLEGAL_DELIVERY_TIME,
-            f"the message is to be delivered in {delay_ms} ms, at most {DELAY_MAX_MS} are taken",
+            f"the message is to be delivered in {delay_ms} ms, timerMaxDelaySec allows {ms_max} ms",
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aerobee.broker.grpc.translation.names import group_of, topic_of
 from aerobee.broker.grpc.translation.polling import version_of
-from aerobee.broker.grpc.translation.received import set_time
+from aerobee.broker.grpc.translation.received import INT32_MAX, set_time
 from aerobee.broker.grpc.translation.refusal import RpcRefused, quoted
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import ClientType, Code, FilterType, Language
@@ -36,6 +36,8 @@ CUSTOMIZED_MS: Final = tuple(
     )
 )
 """After how long a message is delivered again, for the first time, the second, and so on."""
+RETRIES: Final = 16
+"""Of a group without settings."""
 EXPONENTIAL_MS: Final = (5_000, 7_200_000, 2)
 """The first wait, the longest, and by what each is multiplied."""
 PRODUCER_ATTEMPTS: Final = 3
@@ -105,8 +107,11 @@ def consumes_with_metrics(settings: Any) -> bool:
 
 
 def attempts_of(group: SubscriptionGroupConfig | None) -> int:
-    """How often a message is delivered, before it is a dead letter."""
-    return (16 if group is None else group.retry_max_times) + 1
+    """How often a message is delivered, before it is a dead letter. A group with a negative number
+    of retries has no limit: with one of zero nothing would ever be delivered.
+    """
+    retries = RETRIES if group is None else group.retry_max_times
+    return retries + 1 if 0 <= retries < INT32_MAX else INT32_MAX
 
 
 def set_policy(policy: Any, group: SubscriptionGroupConfig | None) -> None:

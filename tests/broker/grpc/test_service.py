@@ -646,6 +646,44 @@ def test_a_message_that_failed_too_often_is_a_dead_letter(
     assert [one.body for one in dead] == [b"bad"]
 
 
+def test_a_group_without_a_limit_of_retries_gets_its_messages_again_and_again(
+    broker: AnyBroker, client: GrpcClient, topic: str
+) -> None:
+    group = f"g{next(NUMBERS)}"
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.create_group(GroupConfig(name=group, retry_max=-1))
+    send(client, message(topic, b"never given up"))
+    for attempt in (1, 2):
+        (got,) = until_received(client, topic, group)
+        assert got.system_properties.delivery_attempt == attempt
+        change(client, topic, got.system_properties.receipt_handle, 1, group)
+
+
+def test_the_handle_of_a_message_at_another_broker_ends_nothing_here(
+    client: GrpcClient, topic: str
+) -> None:
+    """#4953. By its place alone another message of this broker would become a dead letter."""
+    send(client, message(topic))
+    (got,) = received(client, topic)
+    parts = got.system_properties.receipt_handle.split(" ")
+    parts[5] = "elsewhere"
+    theirs = " ".join(parts)
+    answers = (
+        ack(client, topic, theirs),
+        change(client, topic, theirs, 30),
+        client.call(
+            "ForwardMessageToDeadLetterQueue",
+            group=named("g"),
+            topic=named(topic),
+            receipt_handle=theirs,
+            message_id="id",
+        ),
+    )
+    for answer in answers:
+        assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
+        assert "lies at broker 'elsewhere'" in answer.status.message
+
+
 def test_a_message_may_be_made_a_dead_letter(client: GrpcClient, topic: str) -> None:
     group = f"g{next(NUMBERS)}"
     send(client, message(topic, b"given up"))

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.headers.send import SendMessageV2
 
 NOW_MS = 1_700_000_000_123
-SENDER = Sender("10.0.0.9", NOW_MS, 4 << 20)
+DELAY_MS_MAX = 40 * 24 * 3_600_000
+SENDER = Sender("10.0.0.9", NOW_MS, 4 << 20, DELAY_MS_MAX)
 
 
 def message(body: bytes = b"body", user: dict[str, str] | None = None, **system: Any) -> Any:
@@ -93,7 +94,7 @@ def test_the_messages_of_a_group_go_to_one_queue() -> None:
 
 
 def test_a_delayed_message_has_its_time() -> None:
-    due_ms = NOW_MS + 24 * 3_600_000
+    due_ms = NOW_MS + DELAY_MS_MAX
     header = sent(message(deliver_ms=due_ms), "DELAY")
     assert decode(header.properties or "")["TIMER_DELIVER_MS"] == str(due_ms)
     assert refused(message(deliver_ms=due_ms + 1)).code is Code.ILLEGAL_DELIVERY_TIME

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.grpc.translation.received import INT32_MAX
 from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.broker.grpc.translation.settings import (
     CUSTOMIZED_MS,
@@ -84,6 +85,15 @@ def test_a_consumer_is_told_the_policy_of_its_group() -> None:
     answer = merged(consumer(), known, body_bytes_max=1)
     assert answer.subscription.fifo
     assert answer.backoff_policy.max_attempts == attempts_of(known) == 3
+
+
+@pytest.mark.parametrize("retries", [-1, INT32_MAX])
+def test_a_group_without_a_limit_of_retries_has_as_many_attempts_as_there_are(
+    retries: int,
+) -> None:
+    """#7842: with −1 every message was a dead letter before anybody had got it."""
+    answer = merged(consumer(), group(retry_max_times=retries), body_bytes_max=1)
+    assert answer.backoff_policy.max_attempts == INT32_MAX
 
 
 def test_the_waits_of_a_group_are_its_own() -> None:
