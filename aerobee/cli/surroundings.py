@@ -1,6 +1,7 @@
-"""Where a command runs, if that is not a shell: a program that keeps what the command says.
+"""The program in which a command runs where that is no shell: it keeps what the command prints.
 
-The console of a broker runs commands so. It is the object of click's context, and found through it.
+The console of a broker runs commands so. `Surroundings` are the object of click's context, and are
+found through it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a store directory must show, whoever serves it: books that are kept over many brokers.
+"""What was done to a store directory, and what it must show, while many brokers take turns on it.
 
 A test tells the books what it did, and lets them look after every hand-over. Their laws, beside
 those of `History`:

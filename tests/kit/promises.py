@@ -1,4 +1,4 @@
-"""What must come yet, how often and when: the laws of messages that go elsewhere first.
+"""The messages that are still to be delivered, how often and when: delays, timers, retries, pops.
 
 Clients write down what they ask for before they ask, and what was granted when they hear so; a kill
 ends one life of the broker and begins the next. Nothing here knows a socket or a clock. Its laws:
