@@ -33,8 +33,8 @@ HOUR_MS = HOUR_S * 1_000
 JUMPS_MS = tuple(sign * hours * HOUR_MS for sign in (1, -1) for hours in (1, 24 * 5))
 JUMP_CHANCE = 0.3
 PASS_MAX_H = 6
-ROOM_S = 12
-"""For the passes of the clean-up after each step."""
+ROOM_S = 30
+"""For a pass of the clean-up after each step: it deletes up to ten segments, one in a second."""
 BODY_MAX_BYTES = 3_000
 SETTINGS: dict[str, Any] = {
     "file_reserved_time_h": RESERVED_H,
