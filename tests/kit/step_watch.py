@@ -71,6 +71,8 @@ class StolenTime(threading.Thread):
         super().__init__(daemon=True)
         self.over = threading.Event()
         self.looks: list[tuple[float, float]] = [(time.monotonic(), stolen_s())]
+        """When it looked, and how much was taken so far. Of looks that saw the same only the first
+        and the last are kept: in an hour there are many."""
 
     def run(self) -> None:
         while not self.over.wait(LOOK_S):
@@ -78,7 +80,11 @@ class StolenTime(threading.Thread):
 
     def look(self) -> None:
         """Once more."""
-        self.looks.append((time.monotonic(), stolen_s()))
+        look = time.monotonic(), stolen_s()
+        if len(self.looks) > 1 and self.looks[-2][1] == self.looks[-1][1] == look[1]:
+            self.looks[-1] = look
+        else:
+            self.looks.append(look)
 
     def within(self, step: Step) -> float:
         """Milliseconds that were taken while this step ran, or shortly before or after."""
