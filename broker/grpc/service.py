@@ -22,6 +22,7 @@ from aerobee.broker.grpc.translation.routes import (
     broker_of,
     check_endpoints,
     endpoints_of,
+    permitted,
     queues_of,
 )
 from aerobee.broker.grpc.translation.settings import (
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.grpc_serving import GrpcChannel
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.bodies.client import HeartbeatData
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
@@ -380,7 +382,7 @@ class MessagingService:
         check_endpoints(request.endpoints)
 
         def known(_: Answer) -> None:
-            topic = found(name, self._topics.get(name))
+            topic = self._told(name)
             broker = self._broker(request)
             rpc.done(message_queues=queues_of(topic, request.topic, broker))
 
@@ -391,13 +393,18 @@ class MessagingService:
         check_endpoints(request.endpoints)
 
         def known(_: Answer) -> None:
-            topic = found(name, self._topics.get(name))
+            topic = self._told(name)
             config = self._groups.get(group)
             fifo = config is not None and config.consume_message_orderly
             broker = self._broker(request)
             rpc.done(assignments=assignments_of(topic, request.topic, broker, fifo=fifo))
 
         self._about_topic(rpc, name, known)
+
+    def _told(self, name: str) -> TopicConfig:
+        """A topic, of which the broker may permit less. Raises: RpcRefused."""
+        topic = found(name, self._topics.get(name))
+        return permitted(topic, self._config.broker.broker_permission)
 
     def _about_topic(self, rpc: Rpc, topic: str, then: Callable[[Answer], None]) -> None:
         """Answer a question about a topic, to whom may ask it."""

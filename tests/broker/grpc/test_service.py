@@ -20,7 +20,14 @@ from aerobee.admin import MessageType as TopicType
 from aerobee.blocking import AdminClient
 from aerobee.broker.access.gate import GUESSES
 from aerobee.remoting.grpc import calls
-from aerobee.remoting.grpc.enums import AddressScheme, ClientType, Code, FilterType, MessageType
+from aerobee.remoting.grpc.enums import (
+    AddressScheme,
+    ClientType,
+    Code,
+    FilterType,
+    MessageType,
+    Permission,
+)
 from aerobee.remoting.grpc.fields import PACKAGE, SERVICE
 from aerobee.remoting.grpc.messages import (
     AckMessageEntry,
@@ -337,6 +344,24 @@ def test_a_stream_has_to_say_its_settings_soon(monkeypatch: pytest.MonkeyPatch) 
         assert talking.settings(consumer_settings("g", "t")).status.code == Code.OK
         silent.end()
         talking.end()
+
+
+@pytest.mark.usefixtures("logged")
+def test_a_route_permits_what_topic_and_broker_do() -> None:
+    """A broker that drains takes no messages: producers are to know before they send."""
+    port = free_port()
+    settings = {"grpcPort": port, "brokerPermission": 4}
+    with (
+        running_broker(settings=settings) as running,
+        GrpcClient(f"{HOST}:{port}") as client,
+    ):
+        with AdminClient(running.namesrv) as admin:
+            admin.create_topic("orders", queues=1)
+        (queue,) = client.call("QueryRoute", topic=named("orders")).message_queues
+        assert queue.permission == Permission.READ
+        asked = {"topic": named("orders"), "group": named("g")}
+        (part,) = client.call("QueryAssignment", **asked).assignments
+        assert part.message_queue.permission == Permission.READ
 
 
 # ── Requests that cost too much ──
