@@ -98,8 +98,8 @@ class Broker:
         if "pop" not in without:
             access = self.pull.access
             self.pop = add(PopFeature(core, topics, consumers, access=access, timers=wheel))
-        routes = self.namesrv.route_table
-        self.assignment = add(AssignmentFeature(core, topics, consumers, routes=routes))
+        registration = self.namesrv.registration
+        self.assignment = add(AssignmentFeature(core, topics, consumers, registration=registration))
         self.query = add(QueryFeature(core))
         done = None if self.timers is None else self.timers.done
         copies = Copies(topics, consumers, self.delay.offsets, self.assignment.modes, done)

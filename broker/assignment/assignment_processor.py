@@ -24,6 +24,7 @@ from aerobee.remoting.wire.bodies.pop import (
     RequestModeRequest,
 )
 from aerobee.remoting.wire.bodies.queue import MessageQueue
+from aerobee.remoting.wire.bodies.route import TopicRouteData
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.system_names import RETRY_PREFIX
 
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.clients import ClientTable
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.core.core import Core
-    from aerobee.broker.namesrv.route_table import RouteTable
+    from aerobee.broker.namesrv.registration import Registration
     from aerobee.broker.topics.topic_processor import TableFile
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.caller import Caller
-    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.server.routes import Later, Outcome, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import (
         GetAllMessageRequestMode,
@@ -61,7 +62,7 @@ class AssignmentProcessor:
         topics: TopicTable,
         groups: GroupTable,
         clients: ClientTable,
-        routes: RouteTable,
+        registration: Registration,
         modes: RequestModeTable,
         saved: TableFile,
     ) -> None:
@@ -70,15 +71,28 @@ class AssignmentProcessor:
         self._topics = topics
         self._groups = groups
         self._clients = clients
-        self._routes = routes
+        self._registration = registration
         self._modes = modes
         self._saved = saved
 
-    def query(self, header: QueryAssignment, command: Command, connection: Caller) -> Answer:
-        """QUERY_ASSIGNMENT: no list at all where topic or group is unknown."""
+    def query(self, header: QueryAssignment, command: Command, connection: Caller) -> Outcome:
+        """QUERY_ASSIGNMENT: no list at all where topic or group is unknown, or where no name server
+        tells which brokers have the topic: the client keeps what it has.
+        """
         request = AssignmentRequest.from_client(command.body)
+        if self._registration.links:
+            return self._query_later(request)
+        return self._answer(request, TopicRouteData())
+
+    async def _query_later(self, request: AssignmentRequest) -> Later:
+        elsewhere = await self._registration.route_elsewhere(request.topic)
+        if elsewhere is None:
+            return Answer(body=AssignmentResponse().to_bytes())
+        return self._answer(request, elsewhere)
+
+    def _answer(self, request: AssignmentRequest, elsewhere: TopicRouteData) -> Answer:
         mode, share = self._mode(request.topic, request.consumer_group)
-        assigned = self._assigned(request, mode, share)
+        assigned = self._assigned(request, mode, share, elsewhere)
         if assigned is None:
             return Answer(body=AssignmentResponse().to_bytes())
         assignments = [MessageQueueAssignment(queue, mode) for queue in assigned]
@@ -132,7 +146,7 @@ class AssignmentProcessor:
         return options.default_message_request_mode, options.default_pop_share_queue_num
 
     def _assigned(
-        self, request: AssignmentRequest, mode: str, share: int
+        self, request: AssignmentRequest, mode: str, share: int, elsewhere: TopicRouteData
     ) -> list[MessageQueue] | None:
         """The assigned queues; None where the topic or the group is unknown."""
         allocate = STRATEGIES.get(request.strategy_name)
@@ -141,7 +155,7 @@ class AssignmentProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"strategy {request.strategy_name[:40]!r} is none of {', '.join(STRATEGIES)}",
             )
-        queues = self._queues(request.topic)
+        queues = self._queues(request.topic, elsewhere)
         if queues is None or request.message_model == BROADCASTING:
             return queues
         group = self._clients.group(request.consumer_group)
@@ -152,16 +166,14 @@ class AssignmentProcessor:
             return shared(allocate, queues, members, request.client_id, share)
         return alone(allocate, queues, members, request.client_id)
 
-    def _queues(self, topic: str) -> list[MessageQueue] | None:
-        """All readable queues of a topic, sorted: ours, and those of brokers registered here."""
-        counts: dict[str, int] = {}
-        route = self._routes.route(topic)
-        if route is not None:
-            counts = {
-                data.broker_name: data.read_queue_nums
-                for data in route.queue_datas
-                if data.perm & READ_BIT
-            }
+    def _queues(self, topic: str, elsewhere: TopicRouteData) -> list[MessageQueue] | None:
+        """All readable queues of a topic, sorted: ours, those of brokers registered here, and those
+        that a name server elsewhere knows.
+        """
+        routes = self._registration.routes
+        here = routes.route(topic) if routes is not None else None
+        known = [*elsewhere.queue_datas, *(here.queue_datas if here is not None else ())]
+        counts = {data.broker_name: data.read_queue_nums for data in known if data.perm & READ_BIT}
         config = self._topics.get(topic)
         if config is not None and config.perm & READ_BIT:
             counts[self._config.broker.broker_name] = config.read_queue_nums

@@ -15,7 +15,7 @@ from aerobee.remoting.wire.headers import pop as headers
 if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
-    from aerobee.broker.namesrv.route_table import RouteTable
+    from aerobee.broker.namesrv.registration import Registration
     from aerobee.broker.topics.topics import TopicTable
 
 
@@ -23,8 +23,14 @@ class AssignmentFeature(Feature):
     """The table of request modes, and the requests about assignment."""
 
     def __init__(
-        self, core: Core, topics: TopicTable, consumers: ConsumerTables, *, routes: RouteTable
+        self,
+        core: Core,
+        topics: TopicTable,
+        consumers: ConsumerTables,
+        *,
+        registration: Registration,
     ) -> None:
+        """`registration`: with the name servers, which know the brokers of a topic."""
         self.modes = RequestModeTable(on_change=self._changed)
         self.file = core.tables.asked(self.modes, "messageRequestMode.json")
         self.saved = (self.file,)
@@ -33,7 +39,7 @@ class AssignmentFeature(Feature):
             topics=topics,
             groups=consumers.groups,
             clients=consumers.clients,
-            routes=routes,
+            registration=registration,
             modes=self.modes,
             saved=self.file,
         )

@@ -54,6 +54,9 @@ NO_TOPICS: Final = b'"topicConfigTable":{}'
 TOPICS_AT_ONCE: Final = 200
 """Topics that are registered again in one step of the loop."""
 
+ROUTE_S: Final = 2.0
+"""How long a name server may take to tell of a topic: a client waits for 3 s."""
+
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -210,6 +213,22 @@ class Registration:
                 nursery.start_soon(link.run)
             task_status.started()
             await trio.sleep_forever()
+
+    async def route_elsewhere(self, topic: str) -> TopicRouteData | None:
+        """The route of a topic, as the first name server elsewhere that answers knows it. It is
+        empty where there are none; None where there are some and none answers.
+        """
+        header = headers.GetRouteInfo(topic=topic, accept_standard_json_only=True)
+        for link in self.links:
+            if link.server is None:
+                continue
+            with suppress(RemotingError, OSError):
+                answer = await link.server.call(header.code, header, b"", ROUTE_S)
+                if answer.code == ResponseCode.SUCCESS:
+                    return TopicRouteData.from_bytes(answer.body)
+                if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                    return TopicRouteData()
+        return None if self.links else TopicRouteData()
 
     async def leave(self) -> None:
         """Unregister from every name server, and stop registering."""

@@ -13,9 +13,15 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pop import QueryAssignment, SetMessageRequestMode
 from tests.broker.desk import Desk, body_of, open_desk
 from tests.broker.peers import Peer
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.namesrv_process import NamesrvProcess
+from tests.kit.raw_client import RawConnection, topic_fields
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+CREATE_TOPIC, HEART_BEAT, QUERY_ASSIGNMENT = 17, 34, 400
 
 
 def join(desk: Desk, *client_ids: str, group: str = "g") -> None:
@@ -149,3 +155,44 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
         body = {"clientId": "a", "consumerGroup": "g", "topic": "t", "strategyName": "LUCK"}
         answer = await desk.ask(QueryAssignment(), json.dumps(body).encode())
         assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_queues_of_brokers_that_a_name_server_elsewhere_knows_are_assigned(tmp_path: Path) -> None:
+    heartbeat = {
+        "clientID": "me",
+        "producerDataSet": [],
+        "consumerDataSet": [
+            {
+                "groupName": "g",
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                "subscriptionDataSet": [],
+                "unitMode": False,
+            }
+        ],
+    }
+    wanted = {"clientId": "me", "consumerGroup": "g", "topic": "t", "strategyName": "AVG"}
+    with NamesrvProcess(data=tmp_path / "names") as names:
+
+        def broker(name: str) -> BrokerProcess:
+            settings = {"brokerName": name, "embeddedNamesrv": "false"}
+            return BrokerProcess(data=tmp_path / name, namesrv=names.address, settings=settings)
+
+        with broker("a") as a, broker("b") as b, RawConnection(a.address) as client:
+            with RawConnection(b.address) as other:
+                assert other.call(CREATE_TOPIC, topic_fields("t", 2)).code == 0
+            assert client.call(CREATE_TOPIC, topic_fields("t", 2)).code == 0
+            assert client.call(HEART_BEAT, {}, json.dumps(heartbeat).encode()).code == 0
+
+            def places() -> set[tuple[str, int]]:
+                answer = client.call(QUERY_ASSIGNMENT, {}, json.dumps(wanted).encode())
+                assert answer.code == 0, answer
+                found = json.loads(answer.body).get("messageQueueAssignments") or []
+                queues = [one["messageQueue"] for one in found]
+                return {(queue["brokerName"], queue["queueId"]) for queue in queues}
+
+            both = {(name, queue_id) for name in "ab" for queue_id in range(2)}
+            eventually(lambda: places() == both, within_s=60, what="the queues of both brokers")
+            names.stop()
+            assert places() == set(), "the client keeps what it has"
