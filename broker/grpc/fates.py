@@ -67,8 +67,8 @@ class Fates:
         self._own = own
         self._wanted = trio.Event()
         self.kept = KeptHandles()
-        self._hidden: list[KeptHandle] = []
-        """Messages that were to be visible again when the broker could not put."""
+        self._refusing = False
+        """Whether the broker could not put when a message was to be visible again."""
         self.may_hide: Callable[[Holder, ChangeInvisibleTime], bool] | None = None
         """Whether the account of a client may hide a message; None: accounts are not asked for."""
 
@@ -224,32 +224,37 @@ class Fates:
     ) -> NoReturn:
         """Hide messages again for as long as their clients work on them."""
         task_status.started()
+        look_at = trio.current_time() + RENEW_EVERY_S
         while True:
-            with trio.move_on_after(RENEW_EVERY_S) as waiting:
+            with trio.move_on_at(look_at):
                 await self._wanted.wait()
             self._wanted = trio.Event()
-            await self._each(self.kept.left(), self._give_up)
-            hidden, self._hidden = self._hidden, []
-            self.kept.leave(hidden)
-            if waiting.cancelled_caught:
+            await self._each(self._left(), self._give_up)
+            # Also where some client goes every second.
+            if trio.current_time() >= look_at:
                 await self._each(self.kept.due(self._clock.now_ms()), self._renew)
+                look_at = trio.current_time() + RENEW_EVERY_S
+
+    def _left(self) -> Iterator[KeptHandle | None]:
+        """The messages to be visible again; while the broker cannot put, one of them shows that."""
+        self._refusing = False
+        for kept in self.kept.left():
+            yield kept
+            if self._refusing:
+                return
 
     async def _each(
         self,
         steps: Iterable[KeptHandle | None],
         act: Callable[[GrpcCaller, KeptHandle], None],
     ) -> None:
-        """Act for each message of these steps, in turns with others; of what is left while the
-        broker cannot put, one message shows that.
-        """
+        """Act for each message of these steps, in turns with others."""
         turns = Turns()
         for kept in steps:
             caller = self._own()
             if kept is not None and caller is not None:
                 act(caller, kept)
                 self._flush()
-            if self._hidden:
-                break
             await turns.give_way()
 
     def _give_up(self, caller: GrpcCaller, kept: KeptHandle) -> None:
@@ -259,7 +264,8 @@ class Fates:
 
         def given(answer: Answer) -> None:
             if answer.code in NO_PUTS:
-                self._hidden.append(kept)
+                self._refusing = True
+                self.kept.leave(kept)
 
         header = change_of(kept.group, kept.topic, kept.current, GIVEN_BACK_MS)
         caller.ask(header, given, own=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from aerobee.broker.grpc.translation.handles import check_current, read_handle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from aerobee.broker.grpc.translation.handles import Handle
 
@@ -232,16 +232,13 @@ class KeptHandles:
             work.ended = work.visible = True
             self._left.append(work)
 
-    def leave(self, handles: Sequence[KeptHandle]) -> None:
-        """These messages are to be visible again, as are those of a client that has gone."""
-        works: dict[tuple[str, str], Work] = {}
-        for kept in handles:
-            work = works.setdefault((kept.group, kept.topic), Work(kept.group, kept.topic))
-            work.handles[kept.first.text()] = kept
-        for work in works.values():
-            work.ended = work.visible = True
-            self._count += len(work.handles)
-            self._left.append(work)
+    def leave(self, kept: KeptHandle) -> None:
+        """A message is to be visible again, as are those of a client that has gone."""
+        work = Work(kept.group, kept.topic)
+        work.handles[kept.first.text()] = kept
+        work.ended = work.visible = True
+        self._count += 1
+        self._left.append(work)
 
     def forget_all(self) -> None:
         """Forget all messages: others work on them, at another broker."""

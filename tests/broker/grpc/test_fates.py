@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,13 +33,14 @@ from tests.kit.grpc_client import GrpcClient
 from tests.kit.ports import HOST, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from trio.testing import MockClock
 
     from aerobee.remoting.wire.header import Header
     from tests.broker.desk import Desk
+    from tests.broker.pops import Pops
 
 pytestmark = [pytest.mark.service, pytest.mark.usefixtures("logged")]
 
@@ -195,29 +197,66 @@ class Gone:
     client_id, signer, closed = "shop", NOBODY_SIGNS, False
 
 
+@asynccontextmanager
+async def worked_on(
+    root: Path, connection: Any, *bodies: bytes, hidden_ms: int
+) -> AsyncIterator[tuple[Pops, Fates, Any]]:
+    """Messages that a client works on, and what becomes of them; the client has no stream."""
+    async with open_pops(root) as pops, trio.open_nursery() as nursery:
+        own: Any = Own(pops.desk)
+        fates = Fates(pops.desk.broker.core, lambda: own, lambda _: False)
+        await nursery.start(fates.run)
+        await pops.send(*bodies)
+        holder = Holder("shop", "", frozenset(), b"", connection)
+        for one in await pops.pop(invisible_time=hidden_ms):
+            handle = Handle(one.receipt, one.record.physical_offset)
+            fates.kept.keep(holder, "g", "t", handle, renewed=True)
+        yield pops, fates, own
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.trio
 async def test_what_nobody_works_on_is_visible_again_once_the_broker_can_put(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     """#10933: else it stays hidden for as long as it was hidden last, which may be an hour."""
     gone: Any = Gone()
-    async with open_pops(tmp_path) as pops, trio.open_nursery() as nursery:
-        desk = pops.desk
-        own: Any = Own(desk)
-        fates = Fates(desk.broker.core, lambda: own, lambda _: False)
-        await nursery.start(fates.run)
-        await pops.send(b"a", b"b")
-        holder = Holder(gone.client_id, "", frozenset(), b"", gone)
-        for one in await pops.pop(invisible_time=3_600_000):
-            handle = Handle(one.receipt, one.record.physical_offset)
-            fates.kept.keep(holder, "g", "t", handle, renewed=True)
-        desk.store.flags.set(Flag.DISK_FULL, "no room")
+    there = worked_on(tmp_path, gone, b"a", b"b", hidden_ms=3_600_000)
+    async with there as (pops, fates, own):
+        flags = pops.desk.store.flags
+        flags.set(Flag.DISK_FULL, "no room")
         fates.client_gone(gone)
         await pops.desk.pass_s(RENEW_EVERY_S)
         assert len(fates.kept) == 2
         assert own.asked <= 3, "one message shows that the broker cannot put"
-        desk.store.flags.clear(Flag.DISK_FULL)
+        flags.clear(Flag.DISK_FULL)
         await pops.desk.pass_s(RENEW_EVERY_S + 10)
         assert await pops.bodies() == [b"a", b"b"]
         assert len(fates.kept) == 0
-        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_a_broker_that_cannot_put_keeps_nothing_of_a_connection_that_has_ended(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    connection: Any = Gone()
+    connection.closed = True
+    there = worked_on(tmp_path, connection, b"a", b"b", b"c", hidden_ms=60_000)
+    async with there as (pops, fates, _):
+        pops.desk.store.flags.set(Flag.DISK_FULL, "no room")
+        await pops.desk.pass_s(60 + 3 * RENEW_EVERY_S)
+        assert len(fates.kept) == 0
+
+
+@pytest.mark.trio
+async def test_messages_are_hidden_again_however_often_other_clients_go(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    gone: Any = Gone()
+    gone.client_id = "another"
+    async with worked_on(tmp_path, Gone(), b"a", hidden_ms=60_000) as (pops, fates, _):
+        for _ in range(40):
+            await pops.desk.pass_s(2)
+            fates.client_gone(gone)
+        assert await pops.bodies() == []
+        assert len(fates.kept) == 1

@@ -182,7 +182,7 @@ def test_what_could_not_be_visible_again_is_left_once_more() -> None:
     kept.client_gone(SHOP.client)
     (one,) = left(kept)
     assert len(kept) == 0
-    kept.leave([one])
+    kept.leave(one)
     assert len(kept) == 1
     assert left(kept) == [one]
     assert len(kept) == 0
