@@ -14,7 +14,7 @@ import click
 
 from aerobee.cli.cluster import broker_rows, connected, described, for_people, uptime
 from aerobee.cli.connection import Connection, connection_options, tell_outages
-from aerobee.cli.dead import Look, end_with, leave_dead_out
+from aerobee.cli.dead import Look, end_with_all, leave_dead_out
 from aerobee.cli.options import SECONDS_MAX, Number
 from aerobee.cli.output import Output, output_options, table_of
 from aerobee.cli.top_view import HELP, SORTED_BY, View
@@ -88,7 +88,7 @@ def top(
         else:
             output.rows(for_people(row, output) for row in brokers)
             output.rows(rows)
-        end_with(look.dead)
+        end_with_all(look)
 
 
 def check_column(name: str, rows: Sequence[Row]) -> None:
@@ -117,7 +117,7 @@ def groups(admin: AdminClient, look: Look, hour: bool) -> list[Row]:
 
 def over_hour(admin: AdminClient, look: Look, statistic: str, keys: Sequence[str]) -> float | None:
     """The rate of counters over the last hour; None where a broker cannot tell it."""
-    if look.masters or any(young(stats) for _, stats in look.alive):
+    if look.masters or look.refusing or any(young(stats) for _, stats in look.alive):
         return None
     brokers = [broker.name for broker, _ in look.alive if broker.is_master]
     return sum(rate(admin, statistic, key, broker, hour=True) for broker in brokers for key in keys)

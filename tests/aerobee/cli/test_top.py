@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from aerobee.admin import BrokerInfo, StatsItem, StatsWindow
-from aerobee.cli.dead import DeadBroker, Look
+from aerobee.cli.dead import DeadBroker, Look, RefusingBroker
 from aerobee.cli.top import drawn, over_hour
 from aerobee.cli.top_view import View
 from aerobee.errors import BrokerError
@@ -120,6 +120,9 @@ def test_rates_of_the_hour_are_those_of_all_brokers_together() -> None:
     assert over_hour(admin, Look([broker("a", 0)], [], None), "TOPIC_PUT_NUMS", ["t"]) is None
     dead = Look(old.alive[:1], [DeadBroker(old.alive[1][0], "it is gone")], None)
     assert over_hour(admin, dead, "TOPIC_PUT_NUMS", ["t"]) is None
+    refusing = RefusingBroker(old.alive[1][0], BrokerError(16, "no right", "b", "b:1", ""))
+    part = Look(old.alive[:1], [], None, [refusing])
+    assert over_hour(admin, part, "TOPIC_PUT_NUMS", ["t"]) is None
 
 
 def test_keys_choose_filter_and_quit(call: Call, broker: AnyBroker, topic: str) -> None:
