@@ -141,6 +141,12 @@ def recover(
     )
 
 
+def _reaches_into(queue: ConsumeQueue, physical_offset: int) -> bool:
+    """Whether the last unit begins in front of a message, and ends in it or behind it."""
+    last = queue.unit(queue.end_offset - 1)
+    return last is not None and last.physical_offset < physical_offset < queue.max_physical_offset
+
+
 def _nothing_removed(_topic: str, _physical_offset: int) -> bool:
     return False
 
@@ -400,11 +406,13 @@ class _Recovery:
             # The topic was deleted and created again: its numbers start anew.
             queue.destroy()
             status = queue.append(*unit)
-        # With a gap the queue may be wrong, which shows when it has been rebuilt.
-        wrong = status is UnitStatus.REPEATED or (status is UnitStatus.GAP and key in self.built)
-        if wrong and self.kind.has_point:
+        repeated = status is UnitStatus.REPEATED and not _reaches_into(queue, position)
+        # With a gap, or a last unit that reaches into this record, the queue may be wrong, which
+        # shows when it has been rebuilt.
+        doubtful = status is not UnitStatus.ADDED and not repeated
+        if self.kind.has_point and (repeated or (doubtful and key in self.built)):
             refuse_number(self.log, position, queue, queue_offset)
-        if status is UnitStatus.GAP:
+        if doubtful:
             self.lost.add(key)
             self.in_order.pop(scan_key, None)
         elif status is UnitStatus.ADDED and topic != SCHEDULE_TOPIC:

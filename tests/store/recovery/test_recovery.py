@@ -781,6 +781,24 @@ def test_a_gap_in_front_of_the_walk_has_the_queue_built_again(model: StoreModel)
     check_directory(model.root)
 
 
+def test_a_last_unit_that_reaches_behind_the_next_message_has_its_queue_built_again(
+    model: StoreModel,
+) -> None:
+    """Its size was changed on the disk: the log, in which all is right, is not what is damaged."""
+    put_around_checkpoint(model, 8)
+    model.disk.kill()
+    path = sorted(queue_directory(model).iterdir())[-1]
+    content = bytearray(path.read_bytes())
+    ends = [at for at in range(0, len(content), UNIT_SIZE) if UNIT.unpack_from(content, at)[1]]
+    physical_offset, size, code = UNIT.unpack_from(content, ends[-1])
+    UNIT.pack_into(content, ends[-1], physical_offset, size + 4_096, code)
+    path.write_bytes(content)
+    _, recovery = reopen(model)
+    assert recovery.rebuilt_queues == 1
+    model.check_store()
+    check_directory(model.root)
+
+
 def test_numbers_that_are_nowhere_in_the_log_are_named(tmp_path: Path, logged: Logged) -> None:
     root = tmp_path / "d"
     model = StoreModel(root)
