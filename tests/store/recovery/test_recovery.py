@@ -787,7 +787,7 @@ def test_a_last_unit_that_reaches_behind_the_next_message_has_its_queue_built_ag
     """Its size was changed on the disk: the log, in which all is right, is not what is damaged."""
     put_around_checkpoint(model, 8)
     model.disk.kill()
-    path = sorted(queue_directory(model).iterdir())[-1]
+    path = max(queue_directory(model).iterdir())
     content = bytearray(path.read_bytes())
     ends = [at for at in range(0, len(content), UNIT_SIZE) if UNIT.unpack_from(content, at)[1]]
     physical_offset, size, code = UNIT.unpack_from(content, ends[-1])
