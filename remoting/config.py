@@ -27,6 +27,10 @@ class RemotingConfig:
     grpc_port: int = setting("grpcPort", 0, ge=0, le=65_535, own=True)
     """Port of the RocketMQ 5.x clients (gRPC), which expect 8081; 0: none. It needs the extra
     `grpc`."""
+    max_delay_time_ms: int = setting(
+        "maxDelayTimeMills", 86_400_000, ge=1_000, le=3_153_600_000_000, unit="ms", own=True
+    )
+    """Longest delay that clients over gRPC may ask for, a day as by RocketMQ's proxy."""
     bind_address: str = setting(
         "bindAddress", "127.0.0.1", derived="127.0.0.1; 0.0.0.0 with credentials or insecure"
     )

@@ -77,8 +77,9 @@ class Producing:
                 Code.MESSAGE_CORRUPTED, "the messages of one request have several topics"
             )
         host = rpc.address.rpartition(":")[0]
-        store = self._config.store
-        limits = store.max_message_size_bytes, store.timer_max_delay_s * 1_000
+        store, remoting = self._config.store, self._config.remoting
+        delay_ms_max = min(remoting.max_delay_time_ms, store.timer_max_delay_s * 1_000)
+        limits = store.max_message_size_bytes, delay_ms_max
         sender = Sender(host, self._clock.now_ms(), *limits)
         topic = self._topics.get(name)
         headers = [header_of(message, name, topic, sender) for message in sent]

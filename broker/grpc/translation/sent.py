@@ -256,5 +256,6 @@ def check_delay(delay_ms: int, ms_max: int) -> None:
     if delay_ms > ms_max:
         raise RpcRefused(
             Code.ILLEGAL_DELIVERY_TIME,
-            f"the message is to be delivered in {delay_ms} ms, timerMaxDelaySec allows {ms_max} ms",
+            f"the message is to be delivered in {delay_ms} ms, and maxDelayTimeMills and "
+            f"timerMaxDelaySec allow {ms_max}",
         )

@@ -767,6 +767,25 @@ def test_a_topic_that_a_producer_cannot_join_takes_it_out_of_no_other(tmp_path: 
         stream.end()
 
 
+def test_a_delay_is_a_day_long_at_most_and_longer_by_a_setting(
+    client: GrpcClient, tmp_path: Path
+) -> None:
+    """As by RocketMQ's proxy, whose own tests look for it."""
+    day_s = 86_400
+    late = message("delay")
+    late.system_properties.delivery_timestamp.FromSeconds(int(time.time()) + day_s + 60)
+    assert send(client, late).status.code == Code.ILLEGAL_DELIVERY_TIME
+    port = free_port()
+    settings = {"grpcPort": port, "maxDelayTimeMills": 2 * day_s * 1_000}
+    with (
+        BrokerProcess(data=tmp_path / "data", settings=settings) as broker,
+        GrpcClient(f"{HOST}:{port}") as longer,
+        AdminClient(broker.namesrv_address) as admin,
+    ):
+        admin.create_topic("delay", queues=1, message_type=TopicType.DELAY)
+        assert send(longer, late).status.code == Code.OK
+
+
 def test_a_delayed_message_may_be_recalled(client: GrpcClient) -> None:
     late = message("delay")
     late.system_properties.delivery_timestamp.FromMilliseconds(int(time.time() * 1000) + 60_000)
