@@ -77,7 +77,7 @@ class AssignmentProcessor:
 
     def query(self, header: QueryAssignment, command: Command, connection: Caller) -> Outcome:
         """QUERY_ASSIGNMENT: no list at all where topic or group is unknown, or where no name server
-        tells which brokers have the topic: the client keeps what it has.
+        tells which brokers have the topic: the client keeps what it has. An embedded one tells.
         """
         request = AssignmentRequest.from_client(command.body)
         if self._registration.links:

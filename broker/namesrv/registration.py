@@ -216,7 +216,8 @@ class Registration:
 
     async def route_elsewhere(self, topic: str) -> TopicRouteData | None:
         """The route of a topic, as the first name server elsewhere that answers knows it. It is
-        empty where there are none; None where there are some and none answers.
+        empty where there are none; None where there are some and none answers, unless one is
+        embedded here: it knows as much as they do.
         """
         header = headers.GetRouteInfo(topic=topic, accept_standard_json_only=True)
         for link in self.links:
@@ -228,7 +229,7 @@ class Registration:
                     return TopicRouteData.from_bytes(answer.body)
                 if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                     return TopicRouteData()
-        return None if self.links else TopicRouteData()
+        return None if self.links and self.routes is None else TopicRouteData()
 
     async def leave(self) -> None:
         """Unregister from every name server, and stop registering."""

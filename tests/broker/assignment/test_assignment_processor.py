@@ -15,6 +15,7 @@ from tests.broker.desk import Desk, body_of, open_desk
 from tests.broker.peers import Peer
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.namesrv_process import NamesrvProcess
+from tests.kit.ports import HOST, free_port
 from tests.kit.raw_client import RawConnection, topic_fields
 from tests.kit.waiting import eventually
 
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CREATE_TOPIC, HEART_BEAT, QUERY_ASSIGNMENT = 17, 34, 400
+MEMBER = {
+    "groupName": "g",
+    "consumeType": "CONSUME_PASSIVELY",
+    "messageModel": "CLUSTERING",
+    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+    "subscriptionDataSet": [],
+    "unitMode": False,
+}
+HEARTBEAT = json.dumps(
+    {"clientID": "me", "producerDataSet": [], "consumerDataSet": [MEMBER]}
+).encode()
+WANTED = {"clientId": "me", "consumerGroup": "g", "topic": "t", "strategyName": "AVG"}
 
 
 def join(desk: Desk, *client_ids: str, group: str = "g") -> None:
@@ -158,21 +171,6 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
 
 
 def test_queues_of_brokers_that_a_name_server_elsewhere_knows_are_assigned(tmp_path: Path) -> None:
-    heartbeat = {
-        "clientID": "me",
-        "producerDataSet": [],
-        "consumerDataSet": [
-            {
-                "groupName": "g",
-                "consumeType": "CONSUME_PASSIVELY",
-                "messageModel": "CLUSTERING",
-                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-                "subscriptionDataSet": [],
-                "unitMode": False,
-            }
-        ],
-    }
-    wanted = {"clientId": "me", "consumerGroup": "g", "topic": "t", "strategyName": "AVG"}
     with NamesrvProcess(data=tmp_path / "names") as names:
 
         def broker(name: str) -> BrokerProcess:
@@ -183,16 +181,34 @@ def test_queues_of_brokers_that_a_name_server_elsewhere_knows_are_assigned(tmp_p
             with RawConnection(b.address) as other:
                 assert other.call(CREATE_TOPIC, topic_fields("t", 2)).code == 0
             assert client.call(CREATE_TOPIC, topic_fields("t", 2)).code == 0
-            assert client.call(HEART_BEAT, {}, json.dumps(heartbeat).encode()).code == 0
-
-            def places() -> set[tuple[str, int]]:
-                answer = client.call(QUERY_ASSIGNMENT, {}, json.dumps(wanted).encode())
-                assert answer.code == 0, answer
-                found = json.loads(answer.body).get("messageQueueAssignments") or []
-                queues = [one["messageQueue"] for one in found]
-                return {(queue["brokerName"], queue["queueId"]) for queue in queues}
-
+            assert client.call(HEART_BEAT, {}, HEARTBEAT).code == 0
             both = {(name, queue_id) for name in "ab" for queue_id in range(2)}
-            eventually(lambda: places() == both, within_s=60, what="the queues of both brokers")
+            eventually(
+                lambda: places(client) == both, within_s=60, what="the queues of both brokers"
+            )
             names.stop()
-            assert places() == set(), "the client keeps what it has"
+            assert places(client) == set(), "the client keeps what it has"
+
+
+def places(client: RawConnection) -> set[tuple[str, int]]:
+    """The brokers and numbers of the queues that a client is told."""
+    answer = client.call(QUERY_ASSIGNMENT, {}, json.dumps(WANTED).encode())
+    assert answer.code == 0, answer
+    found = json.loads(answer.body).get("messageQueueAssignments") or []
+    queues = [one["messageQueue"] for one in found]
+    return {(queue["brokerName"], queue["queueId"]) for queue in queues}
+
+
+def test_the_name_server_of_a_pair_that_is_left_tells_which_queues_there_are(
+    tmp_path: Path,
+) -> None:
+    """Each of a pair has one: that of the other is down for as long as its machine is."""
+    settings = {"brokerName": "a"}
+    other = f"{HOST}:{free_port()}"
+    with (
+        BrokerProcess(data=tmp_path / "a", namesrv=other, settings=settings) as broker,
+        RawConnection(broker.address) as client,
+    ):
+        assert client.call(CREATE_TOPIC, topic_fields("t", 2)).code == 0
+        assert client.call(HEART_BEAT, {}, HEARTBEAT).code == 0
+        assert places(client) == {("a", 0), ("a", 1)}
