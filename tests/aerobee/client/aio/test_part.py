@@ -282,6 +282,7 @@ async def test_a_blocking_run_ends_by_a_signal_in_good_order(
 # ── Ends that nobody asked for ──
 
 
+@pytest.mark.since("5.0.0")
 @on_asyncio
 async def test_whoever_waits_for_a_client_that_was_cancelled_is_told(
     front: Front, fresh: Fresh, caplog: pytest.LogCaptureFixture
@@ -458,6 +459,7 @@ async def test_a_handler_that_would_end_its_thread_has_failed_and_the_thread_goe
 # ── What a cancelled call was about to get ──
 
 
+@pytest.mark.since("5.0.0")
 @on_loops
 async def test_messages_for_a_cancelled_receive_are_given_back_at_once(
     front: Front, fresh: Fresh
