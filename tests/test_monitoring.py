@@ -20,6 +20,7 @@ from aerobee.store.format.ha import FrameReader, encode_report
 from tests.dashboards import DASHBOARDS, expressions, files
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.prometheus import promtool, serving
+from tests.kit.raw_client import RawConnection, pull_fields
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 CONF = Path(__file__).parents[1] / "conf"
 ALERTS = CONF / "prometheus" / "alerts.yml"
 NODE = 'cluster="C",node_id="b",node_type="broker",instance="i",job="aerobee"'
+PULL = 11
 LATENCY = "rocketmq_rpc_latency_milliseconds"
 PAIR = f'{NODE},consumer_group="g",topic="t",is_system="false"'
 
@@ -222,6 +224,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
                 got = consumer.poll()
             consumer.nack(got[0], level=-1)
             pops.receive("T", max_messages=4, wait=5)
+            with RawConnection(broker.address) as connection:
+                assert connection.call(PULL, pull_fields("G", "no such", 0, 0)).code != 0
             yield broker
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.faults.scale import pump, topic_of
@@ -192,8 +193,10 @@ def ask_all(broker: SteppedBroker, hundreds: int) -> list[Took]:
                 waited[number].append((time.perf_counter() - began) * 1_000)
                 assert answer.code in one.answers, (one, answer.code, answer.remark)
                 longest[number] = max(longest[number], len(answer.body))
+    # Of five the p95 is the slowest, which what the broker does by itself decides.
+    judged = median if hundreds <= SMALL else p95
     return [
-        Took(p95(took[number]), p95(waited[number]), longest[number], one)
+        Took(judged(took[number]), judged(waited[number]), longest[number], one)
         for number, one in enumerate(questions)
     ]
 

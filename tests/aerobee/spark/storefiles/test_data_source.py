@@ -32,6 +32,7 @@ from tests.kit.raw_client import (
     topic_fields,
 )
 from tests.kit.reading import read_topic
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +59,10 @@ def send(connection: RawConnection, count: int, *, first: int = 0, topic: str = 
         fields = send_fields(topic, number % QUEUES, i=properties)
         answer = connection.call(SEND, fields, body)
         assert answer.code == 0, answer
+
+
+FILLED = 400 + 10 * QUEUES
+"""Messages of the topic behind `fill`."""
 
 
 def fill(broker: AnyBroker, count: int = 400) -> None:
@@ -212,7 +217,12 @@ def test_a_directory_of_a_java_broker(version: str, tmp_path: Path) -> None:
         (data / "config" / "subscriptionGroup.json").write_text(json.dumps(table))
     with java_broker(version, data) as java:
         fill(java)
-        records = stored(java)
+        # Its queues come behind its log.
+        records = eventually(
+            lambda: found if len(found := stored(java)) >= FILLED else [],
+            within_s=60,
+            what="all messages are in the queues",
+        )
         if version != "4.9.7":
             with RawConnection(java.address) as connection:
                 answer = connection.call(SEND, send_fields(LONG, 0), b"second version")
