@@ -22,7 +22,6 @@ from aerobee.broker.grpc.translation.routes import (
     broker_of,
     check_endpoints,
     endpoints_of,
-    permitted,
     queues_of,
 )
 from aerobee.broker.grpc.translation.settings import (
@@ -32,6 +31,7 @@ from aerobee.broker.grpc.translation.settings import (
     timeout_of,
 )
 from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS, signer_of
+from aerobee.broker.topics.topics import permitted
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.bulk import SHORT_BYTES_MAX, is_short
 from aerobee.remoting.grpc.calls import Shape

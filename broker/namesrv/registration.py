@@ -21,7 +21,7 @@ import trio
 from aerobee.broker.errors import first_reason
 from aerobee.broker.namesrv.registrations import MASTER_ID, RegistrationAnswer
 from aerobee.broker.saved.documents import object_pieces
-from aerobee.broker.topics.topics import PERM_READ, PERM_WRITE
+from aerobee.broker.topics.topics import PERM_WRITE, permitted
 from aerobee.remoting.errors import BodyError, HeaderError, RemotingError
 from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.bodies.kv_table import KVTable
@@ -48,7 +48,6 @@ SEARCH_S: Final = 5.0
 """The period of the registration of a slave while no master is known."""
 LEAVE_S: Final = 1.0
 """The timeout for unregistering."""
-BOTH: Final = PERM_READ | PERM_WRITE
 NO_TOPICS: Final = b'"topicConfigTable":{}'
 """Where the topics stand in the text of a registration."""
 TOPICS_AT_ONCE: Final = 200
@@ -159,9 +158,7 @@ class Registration:
 
     def visible(self, config: TopicConfig) -> TopicConfig:
         """A topic as registered: permission bits that the broker lacks are cleared."""
-        if self.permission & BOTH == BOTH:
-            return config
-        return msgspec.structs.replace(config, perm=config.perm & self.permission)
+        return permitted(config, self.permission)
 
     def settings_changed(self) -> Iterator[None]:
         """Register all topics again: with a new brokerPermission their permissions change."""

@@ -59,6 +59,13 @@ FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 OUR_KEYS: Final = frozenset({"dataVersion", "topicConfigTable", DELETED_TOPICS})
 
 
+def permitted(config: TopicConfig, permission: int) -> TopicConfig:
+    """A topic as clients are told of it: permission bits that the broker lacks are cleared."""
+    if permission & READ_WRITE == READ_WRITE:
+        return config
+    return msgspec.structs.replace(config, perm=config.perm & permission)
+
+
 class TopicSettings(TopicLimits, Protocol):
     """The settings about built-in topics and topic creation."""
 

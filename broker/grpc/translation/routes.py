@@ -9,8 +9,6 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
-
 from aerobee.broker.grpc.translation.message_types import types_of
 from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.remoting.grpc import messages
@@ -53,12 +51,6 @@ def endpoints_of(address: str) -> Any:
     return messages.Endpoints(
         scheme=scheme, addresses=[messages.Address(host=host, port=int(port))]
     )
-
-
-def permitted(topic: TopicConfig, permission: int) -> TopicConfig:
-    """A topic as routes tell of it: permission bits that the broker lacks are cleared."""
-    perm = topic.perm & permission
-    return topic if perm == topic.perm else replace(topic, perm=perm)
 
 
 def permissions_of(topic: TopicConfig) -> Iterator[Permission]:
