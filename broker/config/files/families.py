@@ -15,7 +15,12 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
         "rocksdb|storeType|combine|bottomMost|memTable|KVService|FSService|timeline",
     ),
     (
-        "of replication only the master is there: no slave, no controller, no acting master",
+        "lite topics, compaction topics, light queues and batch queues are not there",
+        "lite[A-Z]|LiteTTl|ClientEventCount|compaction|OffsetMapSize|lmq|multiDispatch|bcq"
+        "|BatchConsumeQueue|batchPush|maxChecksum",
+    ),
+    (
+        "replication and failover have settings of their own here, of which this is none",
         "controller|d_?leger|DLedger|syncstate|replica|^ha[A-Z]|HaTransfer|slave|electionPriority|preferredLeader"
         "|asyncLearner|epoch|BrokerIdentity|syncBroker|offsetCheck|syncMaster|syncFrom|duplication"
         "|inSync|preOnline|brokerHeartbeat|brokerNotActive|sendHeartbeatTimeout|oldNameSrv"
@@ -33,10 +38,6 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     (
         "segments that are not in use are unmapped by themselves",
         "swap|InMemoryHot",
-    ),
-    (
-        "compaction topics, light queues and batch queues are not there",
-        "compaction|OffsetMapSize|lmq|multiDispatch|bcq|BatchConsumeQueue|batchPush|maxChecksum",
     ),
     (
         "the metrics are those of docs/metrics.md, served for Prometheus and counted at all times",
@@ -70,7 +71,8 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         "POP keeps what it hands out in the log, and revives from there",
-        "pop|revive|ReachMaxTimes|longAwaitingAck|OrderLock|useSeparateRetry",
+        "pop|revive|ReachMaxTimes|longAwaitingAck|OrderLock|useSeparateRetry"
+        "|ForNotification",
     ),
     (
         "recovery and dispatch are built otherwise: they follow the log from the recovery point",
@@ -103,7 +105,7 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     (
         "always so here, or decided by the broker itself",
         "broadcastOffset|splitMetadata|clearRetryTopic|realTimeNotify|fallRecorded|expiredOffset"
-        "|lockInStrict|mixedMessageType|registrationDelete",
+        "|lockInStrict|mixedMessageType|registrationDelete|Incrementally",
     ),
 )
 """Reason, and parts of the keys' names; the first match counts."""

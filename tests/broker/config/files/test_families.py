@@ -29,6 +29,7 @@ def test_every_family_has_keys() -> None:
         ("transientStorePoolSize", "page cache"),
         ("popCkMaxBufferSize", "POP"),
         ("userCacheMaxNum", "users and policies"),
+        ("liteLagLatencyMetricsEnable", "lite topics"),
     ],
 )
 def test_a_key_is_in_the_family_that_it_belongs_to(name: str, word: str) -> None:
