@@ -71,8 +71,7 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         "POP keeps what it hands out in the log, and revives from there",
-        "pop|revive|ReachMaxTimes|longAwaitingAck|OrderLock|useSeparateRetry"
-        "|ForNotification",
+        "pop|revive|ReachMaxTimes|longAwaitingAck|OrderLock|useSeparateRetry|ForNotification",
     ),
     (
         "recovery and dispatch are built otherwise: they follow the log from the recovery point",
