@@ -181,12 +181,17 @@ def refuse_damage(log: CommitLog, physical_offset: int, more: str = "") -> NoRet
 def refuse_number(
     log: CommitLog, physical_offset: int, queue: ConsumeQueue, queue_offset: int
 ) -> NoReturn:
-    """Report a record without the next number of its queue, though the queue is whole.
-
-    Raises: StoreDamaged, OSError.
+    """Report a record without the next number of its queue, though the queue is whole: its own
+    number is damaged, or a record behind the last one of the queue that says now that it is of
+    another. Raises: StoreDamaged, OSError.
     """
-    name = f"{queue.topic}-{queue.queue_id}"
-    more = f", a record of {name} has number {queue_offset} in place of {queue.end_offset}"
+    name, number = f"{queue.topic}-{queue.queue_id}", queue.end_offset
+    more = f", a record of {name} has number {queue_offset} in place of {number}"
+    if (before := queue.max_physical_offset) > 0:
+        file = log.queue.find(before - 1)
+        path = file.path if file else log.queue.path_of(before - 1)
+        more += f"; if it is sound, one behind number {number - 1}, which ends at {before} in "
+        more += f"{path}, is damaged"
     refuse_damage(log, physical_offset, more)
 
 

@@ -386,11 +386,13 @@ class _Recovery:
         key = topic, queue_id
         if header.sys_flag & NOT_QUEUED or key in self.lost:
             return
-        if not can_have_unit(topic, queue_id, queue_offset):
-            return
-        if self.removed(topic, position):
+        if not can_have_unit(topic, queue_id, 0) or self.removed(topic, position):
             return
         queue = self.queues.obtain(topic, queue_id)
+        if not can_have_unit(topic, queue_id, queue_offset):
+            if self.kind.has_point:
+                refuse_number(self.log, position, queue, queue_offset)
+            return
         scan_key = queue_key(topic, queue_id)
         if scan_key not in self.in_order and self._missing(queue, queue_offset):
             self.lost.add(key)

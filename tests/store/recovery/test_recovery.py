@@ -12,7 +12,7 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.files.mapped_file import FIRST_BYTES
 from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.format.names import LAST_STOP, RECOVERY_POINT, segment_name
-from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, encode
+from aerobee.store.format.record import HEAD, TRANSACTION_COMMIT, TRANSACTION_PREPARED, encode
 from aerobee.store.format.recovery_point import RecoveryPoint
 from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE
 from aerobee.store.message_store import MessageStore
@@ -797,6 +797,44 @@ def test_a_last_unit_that_reaches_behind_the_next_message_has_its_queue_built_ag
     assert recovery.rebuilt_queues == 1
     model.check_store()
     check_directory(model.root)
+
+
+def change_in_log(model: StoreModel, physical_offset: int, data: bytes) -> Path:
+    """Write these bytes into the segment that holds the offset, as a disk might."""
+    segment = model.root / "commitlog" / segment_name(physical_offset // LOG_BYTES * LOG_BYTES)
+    content = bytearray(segment.read_bytes())
+    at = physical_offset % LOG_BYTES
+    content[at : at + len(data)] = data
+    segment.write_bytes(content)
+    return segment
+
+
+@pytest.mark.parametrize("number", [1 << 59, -1])
+def test_a_number_that_no_queue_can_have_is_the_damage_that_is_named(
+    model: StoreModel, number: int
+) -> None:
+    put_around_checkpoint(model, 8)
+    damaged = model.put("T", 0, BIG).physical_offset
+    model.put("T", 0, BIG)
+    model.disk.kill()
+    field = HEAD.offset["queue_offset"]
+    change_in_log(model, damaged + field, number.to_bytes(8, "big", signed=True))
+    with pytest.raises(StoreDamaged, match=f"offset {damaged} .* has number {number} in place of"):
+        reopen(model)
+
+
+def test_a_gap_in_the_numbers_names_the_place_of_the_last_good_one(model: StoreModel) -> None:
+    """The record between them says that it is of another queue."""
+    put_around_checkpoint(model, 8)
+    _, _, end = model.order[-1]
+    damaged = model.put("T", 0, BIG).physical_offset
+    last = model.put("T", 0, BIG).physical_offset
+    model.disk.kill()
+    path = change_in_log(model, damaged + HEAD.offset["queue_id"], (1 << 20).to_bytes(4, "big"))
+    with pytest.raises(StoreDamaged, match=f"at physical offset {last} ") as refused:
+        reopen(model)
+    segment = path.with_name(segment_name((end - 1) // LOG_BYTES * LOG_BYTES))
+    assert f"ends at {end} in {segment}, is damaged" in str(refused.value)
 
 
 def test_numbers_that_are_nowhere_in_the_log_are_named(tmp_path: Path, logged: Logged) -> None:
