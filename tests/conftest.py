@@ -1,6 +1,6 @@
 """What every test may ask for: a running broker, ours unless told otherwise.
 
-`--against java-5.4.0` runs the outside-in tests against the Java broker instead: a test that fails
+`--against java-5.5.0` runs the outside-in tests against the Java broker instead: a test that fails
 there, too, tests something else than RocketMQ. `--cycles` and `--seed` are for the campaigns.
 """
 
@@ -88,7 +88,7 @@ WITHIN_S = 360.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--against", default=OURS, help="aerobee, java-5.4.0 or java-4.9.7")
+    parser.addoption("--against", default=OURS, help="aerobee, java-5.5.0 or java-4.9.7")
     parser.addoption("--cycles", default=None, type=int, help="cycles of each campaign")
     parser.addoption("--seed", default=1, type=int, help="of each campaign")
 
@@ -206,7 +206,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 @pytest.fixture(scope="session")
 def java_namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaNamesrv]:
     """Java's name server, one for the session."""
-    namesrv = JavaNamesrv(toolkit("5.4.0"), tmp_path_factory.mktemp("namesrv"))
+    namesrv = JavaNamesrv(toolkit("5.5.0"), tmp_path_factory.mktemp("namesrv"))
     yield namesrv
     namesrv.stop()
 
@@ -214,7 +214,7 @@ def java_namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaNames
 @contextmanager
 def _java_broker(version: str, data: Path, settings: Mapping[str, object]) -> Iterator[JavaBroker]:
     """With a name server of its own, as ours: to clients, brokers of one name are one."""
-    namesrv = JavaNamesrv(toolkit("5.4.0"), data.with_name(f"{data.name}-namesrv"))
+    namesrv = JavaNamesrv(toolkit("5.5.0"), data.with_name(f"{data.name}-namesrv"))
     try:
         with JavaBroker(
             toolkit=toolkit(version),

@@ -28,7 +28,7 @@ from tests.kit.raw_client import RawConnection
 from tests.kit.waiting import eventually
 
 OURS = "aerobee"
-TURNS = (OURS, "4.9.7", OURS, "5.4.0")
+TURNS = (OURS, "4.9.7", OURS, "5.5.0")
 """Who serves the directory, one after the other."""
 CLEAN_EVERY = 5
 """So does every turn end cleanly now and then; all other hand-overs are kills."""
@@ -214,7 +214,7 @@ class Relay:
     def _second_opinion(self) -> None:
         """A Java client gets each message once, as it is in the books."""
         kept = [record for records in self.books.queues.values() for record in records]
-        client = JavaClient(toolkit("5.4.0"), self.directory / "client", heap_mib=READER_HEAP_MIB)
+        client = JavaClient(toolkit("5.5.0"), self.directory / "client", heap_mib=READER_HEAP_MIB)
         client.consumer("c", self.ours.namesrv_address, "\n".join(self.books.topics))
         got = client.received("c", len(kept), within_s=READ_WITHIN_S)
         client.child.kill()
@@ -264,7 +264,7 @@ def exchanges(run: Run) -> None:
 
 R20 = Campaign(
     key="R20",
-    title="hand-overs between our broker and Java's 4.9.7 and 5.4.0, most by kill -9",
+    title="hand-overs between our broker and Java's 4.9.7 and 5.5.0, most by kill -9",
     unit="alternations",
     t1=5,
     t2=50,

@@ -1,4 +1,4 @@
-"""What the Java broker 5.4.0 tells Prometheus: its metrics with their labels and buckets.
+"""What the Java broker 5.5.0 tells Prometheus: its metrics with their labels and buckets.
 
     python -m tests.interop.java_metrics
 
@@ -118,7 +118,7 @@ def families(text: str) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     """Write down what the Java broker serves."""
-    kit = toolkit("5.4.0")
+    kit = toolkit("5.5.0")
     with tempfile.TemporaryDirectory() as home:
         root = Path(home)
         names = JavaNamesrv(kit, root / "names")

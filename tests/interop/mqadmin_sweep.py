@@ -2,7 +2,7 @@
 
     python -m tests.interop.mqadmin_sweep
 
-runs all of them against the Java broker 5.4.0 and writes `mqadmin_shapes.json`; to be run again
+runs all of them against the Java broker 5.5.0 and writes `mqadmin_shapes.json`; to be run again
 when a command is added, or for a new RocketMQ version. It takes about a minute.
 """
 
@@ -273,7 +273,7 @@ def shape(printed: str) -> list[str]:
 
 def main() -> None:
     """Write down what the Java broker makes of each command."""
-    kit = toolkit("5.4.0")
+    kit = toolkit("5.5.0")
     shapes: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as home:
         root = Path(home)

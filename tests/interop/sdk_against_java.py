@@ -102,7 +102,7 @@ def run_tests(
 
 J1 = Campaign(
     key="J1",
-    title="the SDK's tests on asyncio, trio and threads, with Java's brokers 5.4.0 and 4.9.7",
+    title="the SDK's tests on asyncio, trio and threads, with Java's brokers 5.5.0 and 4.9.7",
     unit="versions",
     t1=2,
     t2=2,

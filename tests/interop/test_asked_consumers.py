@@ -42,13 +42,13 @@ def broker(
     data = tmp_path_factory.mktemp("asked") / "store"
     # The way of 4.9: the broker tells the clients, and keeps nothing for their next pulls.
     asks = {"useServerSideResetOffset": "false"}
-    with java_broker("5.4.0", data, java_namesrv, **asks) as broker:
+    with java_broker("5.5.0", data, java_namesrv, **asks) as broker:
         yield broker
 
 
 @pytest.fixture
 def tools(java_client: GetClient) -> JavaClient:
-    return java_client("5.4.0", "JSON")
+    return java_client("5.5.0", "JSON")
 
 
 @contextmanager

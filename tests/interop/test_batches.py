@@ -1,6 +1,6 @@
 """Batches that the Java broker takes: of many short messages, and with properties in them.
 
-Run with `--against java-5.4.0`, these tests say what that broker does.
+Run with `--against java-5.5.0`, these tests say what that broker does.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Unmodified RocketMQ clients, 5.4.0 and 4.9.7, with JSON and ROCKETMQ headers, do their work."""
+"""Unmodified RocketMQ clients, 5.5.0 and 4.9.7, with JSON and ROCKETMQ headers, do their work."""
 
 import pytest
 
@@ -165,7 +165,7 @@ def shared_by_two(first: JavaClient, second: JavaClient, topic: str) -> None:
 def test_clients_of_both_versions_share_a_group(
     java_client: GetClient, broker: AnyBroker, topic: str
 ) -> None:
-    new, old = java_client("5.4.0", "JSON"), java_client("4.9.7", "JSON")
+    new, old = java_client("5.5.0", "JSON"), java_client("4.9.7", "JSON")
     try:
         new.producer("p", broker.namesrv_address)
         new.send("p", topic, numbered(4))

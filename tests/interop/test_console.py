@@ -30,7 +30,7 @@ HOSTILE = "<img/src=x onerror=alert(1)>"
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Java's name server, which takes any name of a broker."""
-    running = JavaNamesrv(toolkit("5.4.0"), tmp_path_factory.mktemp("namesrv"))
+    running = JavaNamesrv(toolkit("5.5.0"), tmp_path_factory.mktemp("namesrv"))
     yield running.address
     running.stop()
 
@@ -49,7 +49,7 @@ def java(tmp_path_factory: pytest.TempPathFactory, namesrv: str) -> Iterator[Jav
     """A Java broker whose names are scripts."""
     home = tmp_path_factory.mktemp("java")
     with JavaBroker(
-        toolkit=toolkit("5.4.0"),
+        toolkit=toolkit("5.5.0"),
         data=home / "data",
         home=home,
         namesrv_address=namesrv,
@@ -103,7 +103,7 @@ def check_shown(console: ConsoleClient) -> None:
     assert {row["broker"] for row in members} == {"ours", HOSTILE}
     java = row_of(console, "/brokers", "broker", HOSTILE)
     assert (java["state"], java["aerobee"]) == ("up", None)
-    assert java["version"].startswith("V5_4")
+    assert java["version"].startswith("V5_5")
 
 
 def test_what_a_java_broker_remarks_is_shown_as_text(ours: BrokerProcess, java: JavaBroker) -> None:

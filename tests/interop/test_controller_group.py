@@ -34,7 +34,7 @@ class Mixed:
     """Java's member is 1, and the first master."""
 
     def __init__(self, root: Path, stack: ExitStack) -> None:
-        java = toolkit("5.4.0")
+        java = toolkit("5.5.0")
         self.controllers = JavaControllers(java, root / "controllers")
         stack.callback(self.controllers.stop)
         self.names = stack.enter_context(NamesrvProcess(data=root / "names"))

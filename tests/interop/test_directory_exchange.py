@@ -122,7 +122,7 @@ def our_broker(data: Path, **settings: object) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def new_client(java_client: GetClient) -> Iterator[JavaClient]:
-    client = java_client("5.4.0", "JSON")
+    client = java_client("5.5.0", "JSON")
     yield client
     client.call("clear")
 
@@ -185,7 +185,7 @@ def test_parked_messages_are_delivered_once_wherever_they_become_due(
 ) -> None:
     data = tmp_path / "store"
     sent = {level: [f"level {level} {n}" for n in range(5)] for level in (1, 2, 3)}
-    with java_broker("5.4.0", data, java_namesrv, **DELAYS) as java:
+    with java_broker("5.5.0", data, java_namesrv, **DELAYS) as java:
         new_client.topic(java.namesrv_address, java.address, TOPIC, queues=QUEUES)
         new_client.producer("p", java.namesrv_address)
         eventually(
@@ -204,7 +204,7 @@ def test_parked_messages_are_delivered_once_wherever_they_become_due(
         eventually(lambda: how_many(ours) >= 10, within_s=40, what="the second here")
         assert arrived(ours)[:10] == both
         assert ours.stop() == 0
-    with java_broker("5.4.0", data, java_namesrv, **DELAYS) as java:
+    with java_broker("5.5.0", data, java_namesrv, **DELAYS) as java:
         everything = sorted(sent[1] + sent[2] + sent[3])
         eventually(lambda: how_many(java) >= 15, within_s=60, what="the third at Java")
         assert arrived(java) == everything

@@ -30,7 +30,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervised]:
 
 @pytest.fixture(scope="module")
 def java(java_client: GetClient) -> JavaClient:
-    return java_client("5.4.0", "JSON")
+    return java_client("5.5.0", "JSON")
 
 
 def test_mqadmin_sees_one_cluster_and_makes_topics_on_all_of_it(

@@ -71,7 +71,7 @@ def topic(broker: AnyBroker) -> str:
 
 @pytest.fixture
 def java(java_client: GetClient) -> Iterator[dict[str, JavaClient]]:
-    clients = {"java5": java_client("5.4.0", "JSON"), "java4": java_client("4.9.7", "JSON")}
+    clients = {"java5": java_client("5.5.0", "JSON"), "java4": java_client("4.9.7", "JSON")}
     yield clients
     for client in clients.values():
         client.call("clear")

@@ -55,6 +55,7 @@ REFUSED: Final = {
     "getColdDataFlowCtrInfo": "-b $B",
     "getControllerConfig": "-a $B",
     "getControllerMetaData": "-a $B",
+    "getBrokerLiteInfo": "-b $B",
     "getSyncStateSet": "-a $B -b b1",
     "removeBroker": "-c $B -b c:b1:0",
     "removeColdDataFlowCtrGroupConfig": "-b $B -g G",
@@ -80,7 +81,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClient]:
-    tools = signing_tools(toolkit("5.4.0"), tmp_path_factory.mktemp("tools"))
+    tools = signing_tools(toolkit("5.5.0"), tmp_path_factory.mktemp("tools"))
     yield tools
     tools.child.kill()
 

@@ -34,7 +34,7 @@ QUEUES = 2
 OURS, THEIRS = "ours", "theirs"
 REGISTER_AGAIN_WITHIN_S = 30.0
 IN_ITS_OWN_WAY: dict[str, dict[str, object]] = {
-    "5.4.0": {
+    "5.5.0": {
         "enableSingleTopicRegister": "true",
         "enableSlaveActingMaster": "true",
         "compatibleWithOldNameSrv": "false",
@@ -166,7 +166,7 @@ def test_tools_see_one_cluster(cluster: Cluster, kind: str) -> None:
     with AdminClient(cluster.names[kind]) as admin:
         seen = {one.name: one.address for one in admin.cluster_info().brokers}
     assert seen == {OURS: cluster.ours.address, THEIRS: cluster.theirs.address}
-    if cluster.client.version == "5.4.0":
+    if cluster.client.version == "5.5.0":
         printed = cluster.client.mqadmin(cluster.names[kind], "clusterList")
         assert all(address in printed for address in seen.values())
 

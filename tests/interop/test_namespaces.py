@@ -67,7 +67,7 @@ def broker(start_broker: StartBroker) -> AnyBroker:
     return start_broker(messageDelayLevel="1s 1s 1s 1s")
 
 
-@pytest.fixture(params=list(zip(FRONTS, (*VERSIONS, "5.4.0"), strict=True)), ids="-".join)
+@pytest.fixture(params=list(zip(FRONTS, (*VERSIONS, "5.5.0"), strict=True)), ids="-".join)
 def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
     """A front of ours, and the version of the Java client that it meets."""
     found: tuple[str, str] = request.param

@@ -74,7 +74,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory, java_client: GetClient) -> I
         "brokerName": "broker-a",
         "messageDelayLevel": "1s 1s 1s 1s 1s",
     }
-    clients = java_client("5.4.0", "JSON")
+    clients = java_client("5.5.0", "JSON")
     with BrokerProcess(data=tmp_path_factory.mktemp("seen") / "data", settings=settings) as broker:
         names = broker.namesrv_address
         with AdminClient(names) as admin:
@@ -136,13 +136,13 @@ def exporter(scene: Scene, java_client: GetClient) -> Asking:
 @pytest.fixture
 def console(scene: Scene, java_client: GetClient) -> Asking:
     """rocketmq-dashboard asks with those of 5.x."""
-    return Asking(java_client("5.4.0", "JSON"), scene)
+    return Asking(java_client("5.5.0", "JSON"), scene)
 
 
 def test_an_exporter_counts_messages_lags_members_and_dead_letters(
     scene: Scene, exporter: Asking, java_client: GetClient
 ) -> None:
-    clients = java_client("5.4.0", "JSON")
+    clients = java_client("5.5.0", "JSON")
     expected = {"G": 0, "LAG": SENT["L"], "DEAD": 0, "POP": 0}
 
     def lags() -> dict[str, int]:

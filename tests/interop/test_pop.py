@@ -52,7 +52,7 @@ def check_points(broker: AnyBroker) -> int:
 def test_a_push_consumer_pops_acknowledges_and_tries_again(
     java_client: GetClient, broker: AnyBroker, topic: str
 ) -> None:
-    client = java_client("5.4.0", "JSON")
+    client = java_client("5.5.0", "JSON")
     group = f"{topic}-g"
     client.producer("p", broker.namesrv_address)
     client.send("p", topic, ["makes the topic"])
@@ -170,7 +170,7 @@ def expect(broker: AnyBroker, due_s: float) -> None:
 @contextmanager
 def java_broker(data: Path, namesrv: JavaNamesrv) -> Iterator[JavaBroker]:
     with JavaBroker(
-        toolkit=toolkit("5.4.0"),
+        toolkit=toolkit("5.5.0"),
         data=data,
         home=data.with_name("java-home"),
         namesrv_address=namesrv.address,
@@ -180,7 +180,7 @@ def java_broker(data: Path, namesrv: JavaNamesrv) -> Iterator[JavaBroker]:
 
 
 def make_topic(get: GetClient, broker: AnyBroker) -> None:
-    client = get("5.4.0", "JSON")
+    client = get("5.5.0", "JSON")
     client.topic(broker.namesrv_address, broker.address, TOPIC, queues=1)
 
 

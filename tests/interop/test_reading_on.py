@@ -41,7 +41,7 @@ class Bodies:
             return {int(body.partition(b" ")[0]) for body in self._bodies}
 
 
-@pytest.mark.parametrize("version", ["5.4.0", "4.9.7"])
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
 def test_consumers_go_on_from_the_slave_when_the_master_is_gone(
     tmp_path: Path, java_client: GetClient, version: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""The SDK with the Java broker 5.4.0."""
+"""The SDK with the Java broker 5.5.0."""
 
 from pathlib import Path
 
@@ -10,4 +10,4 @@ pytestmark = pytest.mark.interop
 
 
 def test_the_sdk_keeps_its_promises_with_javas_broker(tmp_path: Path) -> None:
-    check_choice("5.4.0", tmp_path / "report.xml")
+    check_choice("5.5.0", tmp_path / "report.xml")

@@ -48,13 +48,13 @@ def java_5(
     java_namesrv: JavaNamesrv, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaBroker]:
     data = tmp_path_factory.mktemp("consumed") / "store"
-    with java_broker("5.4.0", data, java_namesrv, **SHORT, timerWheelEnable="true") as broker:
+    with java_broker("5.5.0", data, java_namesrv, **SHORT, timerWheelEnable="true") as broker:
         yield broker
 
 
 @pytest.fixture
 def java(java_client: GetClient) -> Iterator[JavaClient]:
-    client = java_client("5.4.0", "JSON")
+    client = java_client("5.5.0", "JSON")
     yield client
     client.call("clear")
 
@@ -122,7 +122,7 @@ def test_a_java_and_a_python_member_share_the_queues_and_get_each_message_once(
 
 @pytest.mark.parametrize(
     ("compression", "version"),
-    [("zlib", "5.4.0"), ("zlib", "4.9.7"), ("lz4", "5.4.0"), ("zstd", "5.4.0")],
+    [("zlib", "5.5.0"), ("zlib", "4.9.7"), ("lz4", "5.5.0"), ("zstd", "5.5.0")],
 )
 def test_java_reads_what_python_compressed(
     java_client: GetClient,

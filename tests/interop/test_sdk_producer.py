@@ -42,7 +42,7 @@ def new_broker(
     java_namesrv: JavaNamesrv, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaBroker]:
     data = tmp_path_factory.mktemp("new") / "store"
-    with java_broker("5.4.0", data, java_namesrv, **OFTEN, **TIMERS) as broker:
+    with java_broker("5.5.0", data, java_namesrv, **OFTEN, **TIMERS) as broker:
         yield broker
 
 
@@ -116,7 +116,7 @@ def test_a_java_broker_asks_and_is_told(new_broker: JavaBroker, topic: str) -> N
 def test_an_old_java_broker_has_no_timers_but_asks_and_is_told(tmp_path: Path, topic: str) -> None:
     # A name server of its own: topics that are not made yet go to all brokers of a name server,
     # and those that have timers would take the message.
-    namesrv = JavaNamesrv(toolkit("5.4.0"), tmp_path / "namesrv")
+    namesrv = JavaNamesrv(toolkit("5.5.0"), tmp_path / "namesrv")
     with ExitStack() as running:
         running.callback(namesrv.stop)
         broker = running.enter_context(java_broker("4.9.7", tmp_path / "store", namesrv, **OFTEN))
@@ -130,7 +130,7 @@ def test_an_old_java_broker_has_no_timers_but_asks_and_is_told(tmp_path: Path, t
 def test_java_answers_us_and_we_answer_java(
     java_client: GetClient, start_broker: StartBroker, new_broker: JavaBroker, topic: str
 ) -> None:
-    java = java_client("5.4.0", "JSON")
+    java = java_client("5.5.0", "JSON")
     for broker in (new_broker, start_broker()):
         names = broker.namesrv_address
         with Producer(names) as producer:
@@ -192,13 +192,13 @@ def check_trace(broker: AnyBroker, topic: str, java: JavaClient) -> None:
 def test_javas_tool_finds_the_trace_of_what_we_sent_to_java(
     new_broker: JavaBroker, topic: str, java_client: GetClient
 ) -> None:
-    check_trace(new_broker, topic, java_client("5.4.0", "JSON"))
+    check_trace(new_broker, topic, java_client("5.5.0", "JSON"))
 
 
 def test_javas_tool_finds_the_trace_of_what_we_sent_here(
     start_broker: StartBroker, topic: str, java_client: GetClient
 ) -> None:
-    check_trace(start_broker(traceTopicEnable=True), topic, java_client("5.4.0", "JSON"))
+    check_trace(start_broker(traceTopicEnable=True), topic, java_client("5.5.0", "JSON"))
 
 
 @contextmanager

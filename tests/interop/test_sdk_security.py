@@ -43,7 +43,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory, shown: Certificate) -> Ite
     )
     home = tmp_path_factory.mktemp("guarded")
     with ExitStack() as running:
-        namesrv = JavaNamesrv(toolkit("5.4.0"), tmp_path_factory.mktemp("namesrv"), *options)
+        namesrv = JavaNamesrv(toolkit("5.5.0"), tmp_path_factory.mktemp("namesrv"), *options)
         running.callback(namesrv.stop)
         (home / "conf").mkdir()
         (home / "conf" / "plain_acl.yml").write_text(ACL)

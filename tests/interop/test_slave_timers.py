@@ -61,7 +61,7 @@ def test_timers_are_delivered_once_by_the_slave_that_became_the_master(tmp_path:
         "mappedFileSizeCommitLog": SEGMENT,
         "timerWheelEnable": "true",
     }
-    java, home = toolkit("5.4.0"), tmp_path / "java"
+    java, home = toolkit("5.5.0"), tmp_path / "java"
     with BrokerProcess(data=tmp_path / "master", settings=ours) as master:
         with RawConnection(master.address) as connection:
             assert connection.call(CREATE_TOPIC, topic_fields(TOPIC, 1)).code == 0

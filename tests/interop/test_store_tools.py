@@ -18,7 +18,7 @@ def test_a_directory_of_a_java_broker_is_sound_in_use_and_at_rest(
     version: str, java_client: GetClient, java_namesrv: JavaNamesrv, tmp_path: Path
 ) -> None:
     data = tmp_path / "store"
-    client = java_client("5.4.0", "JSON")
+    client = java_client("5.5.0", "JSON")
     with java_broker(version, data, java_namesrv) as java:
         fill(java, client)
         assert told("verify", data)["live"], "Java's lock is seen"

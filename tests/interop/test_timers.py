@@ -42,7 +42,7 @@ def broker(shared_broker: StartBroker) -> AnyBroker:
 def test_a_real_client_sends_timers_and_takes_one_back(
     java_client: GetClient, broker: AnyBroker, topic: str
 ) -> None:
-    client = java_client("5.4.0", "ROCKETMQ")
+    client = java_client("5.5.0", "ROCKETMQ")
     client.producer("p", broker.namesrv_address)
     client.send("p", topic, ["makes the topic"])
     client.consumer("c", broker.namesrv_address, topic)
@@ -116,7 +116,7 @@ def expect(broker: AnyBroker, due: dict[bytes, float], *, besides: Sequence[byte
 @contextmanager
 def java_broker(data: Path, namesrv: JavaNamesrv) -> Iterator[JavaBroker]:
     with JavaBroker(
-        toolkit=toolkit("5.4.0"),
+        toolkit=toolkit("5.5.0"),
         data=data,
         home=data.with_name("java-home"),
         namesrv_address=namesrv.address,
@@ -140,7 +140,7 @@ def test_timers_of_the_java_broker_come_from_ours(
 ) -> None:
     data = tmp_path / "store"
     with java_broker(data, java_namesrv) as java:
-        make_topic(java_client("5.4.0", "JSON"), java)
+        make_topic(java_client("5.5.0", "JSON"), java)
         due = fill(java)
         java.stop()
     assert not (data / "abort").exists(), "Java did not stop cleanly"
@@ -155,7 +155,7 @@ def test_timers_of_ours_come_from_the_java_broker(
 ) -> None:
     data = tmp_path / "store"
     with our_broker(data) as ours:
-        make_topic(java_client("5.4.0", "JSON"), ours)
+        make_topic(java_client("5.5.0", "JSON"), ours)
         due = fill(ours)
         assert ours.stop() == 0
     assert not (data / "abort").exists(), "ours did not stop cleanly"

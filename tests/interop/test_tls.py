@@ -99,7 +99,7 @@ def test_java_clients_send_consume_and_administer(java: JavaClient, broker: Brok
 def test_java_clients_without_tls_are_refused(
     broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    client = JavaClient(toolkit("5.4.0"), tmp_path_factory.mktemp("plain"))
+    client = JavaClient(toolkit("5.5.0"), tmp_path_factory.mktemp("plain"))
     try:
         client.producer("p", broker.namesrv_address)
         with pytest.raises(JavaError):

@@ -47,7 +47,7 @@ def test_a_transaction_ends_as_its_producer_says_at_once_or_when_asked(
 
 @pytest.fixture
 def new_client(java_client: GetClient) -> Iterator[JavaClient]:
-    client = java_client("5.4.0", "JSON")
+    client = java_client("5.5.0", "JSON")
     yield client
     client.call("clear")
 

@@ -21,8 +21,8 @@ from typing import NoReturn
 
 from tests.kit.skipping import fail, skip
 
-VERSIONS = ("5.4.0", "4.9.7")
-HA_VERSIONS = ("5.5.0", *VERSIONS)
+VERSIONS = ("5.5.0", "4.9.7")
+HA_VERSIONS = ("5.5.0", "5.4.0", "4.9.7")
 """Those that replication is tested with."""
 PROXY = "5.5.0-proxy"
 """The proxy for RocketMQ 5's clients, with what it needs."""

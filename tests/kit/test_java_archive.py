@@ -12,13 +12,13 @@ pytestmark = pytest.mark.interop
 
 
 def test_a_start_reads_its_classes_in_the_archive(tmp_path: Path) -> None:
-    archive = make("5.4.0")
-    assert archive == toolkit("5.4.0").archive
+    archive = make("5.5.0")
+    assert archive == toolkit("5.5.0").archive
     made = archive.stat().st_mtime
-    assert make("5.4.0").stat().st_mtime == made, "it is made once"
+    assert make("5.5.0").stat().st_mtime == made, "it is made once"
     loaded = tmp_path / "loaded"
     option = f"-Xlog:class+load:file={loaded}"
-    JavaNamesrv(toolkit("5.4.0"), tmp_path / "namesrv", option).stop()
+    JavaNamesrv(toolkit("5.5.0"), tmp_path / "namesrv", option).stop()
     ours = [line for line in loaded.read_text().splitlines() if "org.apache.rocketmq" in line]
     archived = [line for line in ours if "shared objects file" in line]
     assert len(archived) > 0.9 * len(ours) > 90

@@ -1,4 +1,4 @@
-"""Every name, label, bucket and word that the Java broker 5.4.0 tells Prometheus is ours, too."""
+"""Every name, label, bucket and word that the Java broker 5.5.0 tells Prometheus is ours, too."""
 
 from __future__ import annotations
 
