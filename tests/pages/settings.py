@@ -105,7 +105,7 @@ def foreign_text() -> str:
     )
     return (
         "\n## Keys without effect\n\n"
-        f"{len(foreign)} more keys of RocketMQ 5.5.0, 5.4.0 and 4.9.7 are known by name: they are kept,\n"
-        "shown to tools, and have no effect. A value that asks for something that is not there\n"
+        f"{len(foreign)} more keys of RocketMQ 5.5.0, 5.4.0 and 4.9.7 are known by name: they are\n"
+        "kept, shown to tools, and have no effect. A value that asks for something that is not there\n"
         "stops the start.\n\n| why | keys |\n|---|---|\n" + "".join(rows)
     )
