@@ -106,6 +106,6 @@ def foreign_text() -> str:
     return (
         "\n## Keys without effect\n\n"
         f"{len(foreign)} more keys of RocketMQ 5.5.0, 5.4.0 and 4.9.7 are known by name: they are\n"
-        "kept, shown to tools, and have no effect. A value that asks for something that is not there\n"
-        "stops the start.\n\n| why | keys |\n|---|---|\n" + "".join(rows)
+        "kept, shown to tools, and have no effect. A value that asks for something that is not\n"
+        "there stops the start.\n\n| why | keys |\n|---|---|\n" + "".join(rows)
     )
