@@ -145,13 +145,19 @@ class Unread(NamedTuple):
 
 
 def check(place: Place, target: Path) -> None:
-    """Refuse what is no running store, or a disk without room. Raises: ConfigurationError."""
+    """Refuse what is no running store, a target in it, or a disk without room.
+
+    Raises: ConfigurationError.
+    """
     from aerobee.errors import ConfigurationError
 
     if not (place.root / "abort").exists() or not place.log.is_dir():
         raise ConfigurationError(
             f"no broker runs on {place.root} as seen from here: name its directory with --data"
         )
+    for part in (place.root, place.log):
+        if target.resolve().is_relative_to(part.resolve()):
+            raise ConfigurationError(f"{target} is in the store: name a place outside of {part}")
     needed = sum(map(on_disk, {place.root, place.log}))
     free = shutil.disk_usage(target.absolute().parent).free
     if needed * SPARED > free:

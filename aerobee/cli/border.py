@@ -74,6 +74,8 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
         if sys.stdout is not None:
             sys.stdout.flush()
     except click.ClickException as error:
+        if isinstance(error, click.FileError) and isinstance(error.__cause__, OSError):
+            return code_of_system(error.__cause__)
         if isinstance(error, click.UsageError):
             output = io.StringIO()
             error.show(output)

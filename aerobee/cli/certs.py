@@ -123,17 +123,14 @@ def make(directory: Path, hosts: Sequence[str], *, days: int = 365) -> list[str]
     """Make the files `ca.pem`, `ca-key.pem` and so on, and return their names.
 
     Raises: ConfigurationError for names that no certificate can have, files that are there, and
-    where `openssl` is missing or fails.
+    where `openssl` is missing or fails; OSError.
     """
     names = ",".join(dict.fromkeys(alternative(host) for host in hosts))
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as scratch:
-            maker = Maker(directory, Path(scratch), names, days)
-            made = [] if maker.has_ca() else maker.sign_itself()
-            return [*made, *maker.sign(SERVER), *maker.sign(CLIENT)]
-    except OSError as error:
-        raise ConfigurationError(f"{error.filename or directory}: {error.strerror}") from error
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        maker = Maker(directory, Path(scratch), names, days)
+        made = [] if maker.has_ca() else maker.sign_itself()
+        return [*made, *maker.sign(SERVER), *maker.sign(CLIENT)]
 
 
 def alternative(host: str) -> str:

@@ -127,6 +127,8 @@ def find(
         raise click.UsageError(f"give one of --key and {'--after' if tag is None else '--tag'}")
     begin = None if since is None else time_of(since, "--since")
     end = None if until is None else time_of(until, "--until")
+    if begin is not None and end is not None and begin > end:
+        raise click.UsageError(f"--since {since} is after --until {until}; swap them")
     room = body_room()
     with connection.admin() as admin:
         if key is not None:

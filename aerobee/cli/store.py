@@ -468,15 +468,16 @@ def iso(timestamp_ms: int) -> str:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Convert a refusal of the store to one line and exit code 3."""
+    """Convert a refusal of the store, or of its disk, to one line and exit code 3.
+
+    Files that may not be read, and an output that cannot be written, are no fault of the store.
+    """
     from aerobee.cli.border import complain
-    from aerobee.store.errors import StoreRefused
+    from aerobee.store.errors import StoreRefused, Unreadable
 
     try:
         yield
-    except (StoreRefused, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise
+    except (StoreRefused, Unreadable, NotADirectoryError, IsADirectoryError) as error:
         complain(str(error))
         sys.exit(STORE_REFUSED)
 

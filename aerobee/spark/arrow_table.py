@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Instant: TypeAlias = datetime | timedelta | int
 """A point in time: a datetime (local time if it has no zone), how long ago, or ms since 1970."""
+STRATEGY = "startingOffsetsByTimestampStrategy"
 NEEDED = ("pyarrow", "numpy")
 
 
@@ -94,9 +95,9 @@ def arrow_reader(
     if namesrv is not None:
         arguments["nameServer"] = namesrv
     raw = _with(arguments, options)
-    if since is not None:
+    if since is not None and STRATEGY.lower() not in map(str.lower, raw):
         # A queue without messages that new is empty here, not an error.
-        raw.setdefault("startingOffsetsByTimestampStrategy", "latest")
+        raw[STRATEGY] = "latest"
     return _reader_of_cluster(raw)
 
 

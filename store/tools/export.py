@@ -8,6 +8,7 @@ place. The directory is not changed.
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 BUFFER_BYTES: Final = 8 << 20
 """Lines are written when so much is waiting, over all topics."""
 NAME_MAX: Final = 200
-OTHERS: Final = re.compile(r"[^%|A-Za-z0-9_-]")
-"""Signs that brokers do not take in the name of a topic: there they are damage."""
+OTHERS: Final = re.compile(r"[^%|A-Za-z0-9_+-]")
+"""Signs that no broker has in the name of a topic: there they are damage."""
 
 
 class Export(Findings):
@@ -63,10 +64,15 @@ def export(
     """Write the wanted messages below `output`, durably.
 
     `unpack` takes a body and its sysFlag, and raises ValueError where it cannot be unpacked.
-    Raises: StoreRefused, StoreUnusable where `output` has messages already, OSError.
+    Raises: StoreRefused, StoreUnusable where `output` has messages already or is part of the store,
+    OSError.
     """
     result = Export(path=str(root), output=str(output))
     disk = Disk()
+    target = output.resolve()
+    for part in {root, log or root}:
+        if target.is_relative_to(part.resolve()):
+            raise StoreUnusable(f"{output} is in the store: name a directory outside of {part}")
     if any(name.endswith(".jsonl") for name in disk.listdir(output)):
         raise StoreUnusable(f"{output} has exported messages already: name another directory")
     with opened(root, result, log) as directory:
@@ -115,6 +121,15 @@ def line_of(record: Record, body: bytes) -> dict[str, Any]:
     }
 
 
+def file_name(topic: str) -> str:
+    """The name of the topic's file, and of no other topic's."""
+    name = OTHERS.sub("_", topic)[:NAME_MAX]
+    if name != topic:
+        # No topic has a dot.
+        name += f".{hashlib.sha256(topic.encode()).hexdigest()[:8]}"
+    return f"{name}.jsonl"
+
+
 class _Lines:
     """The files of an export, appended to by turns, so that any number of topics takes one
     descriptor.
@@ -130,7 +145,7 @@ class _Lines:
 
     def add(self, topic: str, line: dict[str, Any]) -> None:
         """Add a line to the file of its topic."""
-        name = f"{OTHERS.sub('_', topic)[:NAME_MAX]}.jsonl"
+        name = file_name(topic)
         data = msgspec.json.encode(line) + b"\n"
         self._waiting.setdefault(name, []).append(data)
         self.counts[name] = self.counts.get(name, 0) + 1

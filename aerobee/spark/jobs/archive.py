@@ -39,7 +39,7 @@ from aerobee.spark.jobs.manifest import (
     mark,
     marked,
 )
-from aerobee.spark.jobs.places import Place, alone, sync, sync_tree
+from aerobee.spark.jobs.places import Place, alone, check_apart, sync, sync_tree
 from aerobee.spark.jobs.same_log import (
     OF_A_RECORD,
     SegmentMatch,
@@ -407,6 +407,8 @@ def command(*, store: str, output: str, as_json: bool, session: Session, **optio
     """
     task = Archive(store=Path(store), output=output, job=new_job(), **options)
     with session.opened("archive") as spark:
+        if KINDS[task.kind].is_path:
+            check_apart(spark, output, store)
         outcome = archive(spark, task)
     shown = [
         {

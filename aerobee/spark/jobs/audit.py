@@ -58,7 +58,7 @@ def command(
     """
     options = {"path": directory, "mode": "audit"} | pairs(option, "--option")
     with session.opened("audit") as spark:
-        output.check(spark)
+        output.check(spark, directory)
         findings = spark.read.format("aerobee.store").options(**options).load()
         # Computed once, although it is counted and shown.
         findings = findings.persist()

@@ -25,7 +25,7 @@ from aerobee.cli.output import echo, escaped, write_json
 from aerobee.client.settings.client import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.failures import plainly
-from aerobee.spark.jobs.places import literal
+from aerobee.spark.jobs.places import check_apart, literal
 from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ MODES = ("error", "append", "overwrite")
 ROWS_MAX = 1_000
 CELL_MAX = 60
 """The most characters of a cell in a printed table."""
+CSV = {
+    "header": "true",
+    "escape": '"',
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
+"""As in RFC 4180: Spark alone escapes quotes by backslashes, and strips texts."""
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -81,6 +88,14 @@ def instant_ms(text: str | None, option: str) -> int | None:
         raise ConfigurationError(
             f"{option} {text!r}: write 2025-01-31T12:00, or milliseconds since 1970"
         ) from error
+
+
+def window_ms(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """Both ends of what is read, in ms. Raises: ConfigurationError, also where they are swapped."""
+    begin, end = instant_ms(since, "--since"), instant_ms(until, "--until")
+    if begin is not None and end is not None and begin > end:
+        raise ConfigurationError(f"--since {since} is after --until {until}; swap them")
+    return begin, end
 
 
 def gathered(
@@ -226,8 +241,7 @@ class Source:
 
     def read(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
         """These columns of the messages stored in [since, until). Raises: ConfigurationError."""
-        since_ms = instant_ms(self.since, "--since")
-        until_ms = instant_ms(self.until, "--until")
+        since_ms, until_ms = window_ms(self.since, self.until)
         wanted = dict.fromkeys([*columns, "storeTimestamp"])
         messages = self._loaded(spark, tuple(wanted), since_ms, until_ms)
         if since_ms is not None:
@@ -244,9 +258,7 @@ class Source:
             return
         from aerobee.spark.options import read_options, store_options
 
-        options = self._options(
-            instant_ms(self.since, "--since"), instant_ms(self.until, "--until")
-        )
+        options = self._options(*window_ms(self.since, self.until))
         if self.store is not None:
             store_options(options)
         else:
@@ -324,8 +336,7 @@ def named(words: Sequence[str]) -> tuple[str, ...]:
 
 def _source(topic: tuple[str, ...], option: tuple[str, ...], **rest: Any) -> Source:
     """The source that the options name. Raises: ConfigurationError for an invalid time."""
-    for name in ("since", "until"):
-        instant_ms(rest[name], f"--{name}")
+    window_ms(rest["since"], rest["until"])
     return Source(topics=named(topic), options=option, **rest)
 
 
@@ -367,12 +378,16 @@ class Output:
     as_json: bool = False
     rows_max: int = ROWS_MAX
 
-    def check(self, spark: SparkSession) -> None:
-        """Refuse a path that exists already, before anything is done, above all before a send.
+    def check(self, spark: SparkSession, *read: str | None) -> None:
+        """Refuse a path that exists already, or is not apart from the directories that are read,
+        before anything is done, above all before a send.
 
         Raises: ConfigurationError.
         """
-        if self.path is not None and self.mode == MODES[0] and is_there(spark, self.path):
+        if self.path is None:
+            return
+        check_apart(spark, self.path, *read)
+        if self.mode == MODES[0] and is_there(spark, self.path):
             raise ConfigurationError(
                 f"--output {self.path} is there already: say --mode append or --mode overwrite, "
                 "or give another path"
@@ -387,9 +402,8 @@ class Output:
         try:
             if self.path is not None:
                 writer = table.write.mode(self.mode)
-                if self.form == "csv":
-                    writer = writer.option("header", "true")
-                writer.format(self.form).save(self.path)
+                options = CSV if self.form == "csv" else {}
+                writer.format(self.form).options(**options).save(self.path)
             rows = [row.asDict(recursive=True) for row in table.limit(self.rows_max + 1).collect()]
         finally:
             table.unpersist()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerobee.errors import AerobeeError
+from aerobee.errors import AerobeeError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +36,21 @@ class AlreadyRunningError(AerobeeError):
 def literal(path: str) -> str:
     """A path for a read of Spark, which takes it for a pattern, but writes to it as it is."""
     return OF_PATTERNS.sub(r"\\\g<0>", path)
+
+
+def check_apart(spark: SparkSession, output: str, *read: str | None) -> None:
+    """Refuse to write to a path that is, is in, or has in it what is read.
+
+    Overwriting would delete that first. Raises: ConfigurationError.
+    """
+    written = Place(spark, output).whole
+    for path in filter(None, read):
+        source = Place(spark, path).whole
+        if f"{written}/".startswith(f"{source}/") or source.startswith(f"{written}/"):
+            raise ConfigurationError(
+                f"--output {output} and {path}, which is read, are in one another: give another "
+                "path"
+            )
 
 
 def _jvm(spark: SparkSession) -> Any:
@@ -62,6 +77,11 @@ class Place:
         """The directory on this machine, None if it is elsewhere."""
         uri = self._path.toUri()
         return Path(uri.getPath()) if uri.getScheme() == "file" else None
+
+    @property
+    def whole(self) -> str:
+        """The path without links on the way, without a slash at the end."""
+        return (self.path if self.local is None else str(self.local.resolve())).rstrip("/")
 
     def names(self) -> list[str]:
         """The names in it, sorted; empty if it does not exist."""

@@ -84,7 +84,7 @@ def command(
     source = replace(source, options=(*source.options, *extra))
     source.check()
     with session.opened("replay") as spark:
-        output.check(spark)
+        output.check(spark, source.store, source.archive)
         # A condition may name any column.
         columns = (*NEEDED, BORN) if sending.condition is None else tuple(COLUMNS)
         messages = sending.chosen(source.read(spark, columns))

@@ -26,7 +26,6 @@ from aerobee.spark.cluster_options import cluster_options
 from aerobee.spark.jobs.archive import Archive
 from aerobee.spark.jobs.common import (
     cluster_at,
-    instant_ms,
     named,
     output_options,
     run_as_program,
@@ -34,6 +33,7 @@ from aerobee.spark.jobs.common import (
     since_option,
     topic_option,
     until_option,
+    window_ms,
 )
 from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
@@ -309,11 +309,12 @@ def command(
     Topics of users, unless --topic names others. Messages that waited for a delay, a timer or a
     retry wait for the rest of their time. Says how many go where; sends with --yes.
     """
+    since_ms, until_ms = window_ms(since, until)
     task = Restore(
         archive=Archive(store=Path(), output=archive, kind=kind, manifest=manifest),
         topics=named(topic),
-        since_ms=instant_ms(since, "--since"),
-        until_ms=instant_ms(until, "--until"),
+        since_ms=since_ms,
+        until_ms=until_ms,
         born=born,
         levels=levels,
     )
@@ -322,7 +323,7 @@ def command(
     check_topics(task.topics, sending.to_topic)
     target = ";".join(name_servers(namesrv))
     with session.opened("restore") as spark:
-        output.check(spark)
+        output.check(spark, archive if KINDS[kind].is_path else None)
         rows = sending.chosen(restored(spark, task))
         counts = counted(rows)
         plan = planned(counts, task)

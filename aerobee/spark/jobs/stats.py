@@ -208,7 +208,7 @@ def command(
     window = window_of(window)
     source.check()
     with session.opened("stats") as spark:
-        output.check(spark)
+        output.check(spark, source.store, source.archive)
         sizes = measured(source.read(spark, COLUMNS), levels)
         output.deliver(delays(sizes) if wants_delays else rates(sizes, window))
 

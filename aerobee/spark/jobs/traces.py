@@ -73,7 +73,7 @@ def deliver(
     """Read, join and print. Raises: RouteNotFoundError without a trace topic."""
     source.check()
     with session.opened("traces") as spark:
-        output.check(spark)
+        output.check(spark, source.store, source.archive)
         from aerobee.spark.trace import joined, parse
 
         # Sends, and both ends of tries, are three scans of the same records.

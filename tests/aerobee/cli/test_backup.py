@@ -75,6 +75,9 @@ def test_a_backup_under_load_has_all_that_was_acknowledged_before_it_began(
         try:
             assert exit_code_of(run_line, ["backup", str(copy)]) == DONE, capfd.readouterr().err
             assert exit_code_of(run_line, ["backup", str(copy)]) == WRONG_USAGE
+            for inside in (data / "copy", data / "commitlog" / "copy"):
+                assert exit_code_of(run_line, ["backup", str(inside)]) == WRONG_USAGE
+                assert f"{inside} is in the store" in capfd.readouterr().err
         finally:
             stop.set()
             thread.join()

@@ -3,10 +3,12 @@
 import shutil
 import ssl
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
+from aerobee.cli.border import REFUSED
 from aerobee.cli.certs import make
 from aerobee.errors import ConfigurationError
 from tests.aerobee.cli.conftest import Call
@@ -52,6 +54,12 @@ def test_the_files_work_together_and_are_their_owners(call: Call, tmp_path: Path
     again = call("certs", "dev", "--dir", str(directory))
     assert again.code == 2
     assert "server.pem is there: remove it, or give another --dir" in again.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another system has no /sys")
+def test_a_directory_that_nobody_may_make_is_5(call: Call) -> None:
+    done = call("certs", "dev", "--dir", "/sys/certs")
+    assert (done.code, done.err.startswith("aerobee: /sys/certs: ")) == (REFUSED, True)
 
 
 def test_a_ca_that_is_there_signs_more_servers(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`aerobee definitions`: what one broker has is brought to another, once and without secrets."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from aerobee.blocking import AdminClient, Credentials
-from aerobee.cli.border import DONE, FAILED, WRONG_USAGE, exit_code_of
+from aerobee.cli.border import DONE, FAILED, REFUSED, WRONG_USAGE, exit_code_of
 from aerobee.cli.main import run as run_line
 from tests.kit.broker_process import BrokerProcess, with_accounts
 
@@ -157,3 +158,9 @@ def test_a_file_with_a_fault_changes_nothing(
     assert (code, "perm" in err) == (WRONG_USAGE, True)
     _, out, _ = call(defined, "topic", "list")
     assert "first" not in out.splitlines()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another system has no /sys")
+def test_a_file_that_nobody_may_make_is_5(call: Call, defined: BrokerProcess) -> None:
+    code, _, err = call(defined, "definitions", "export", "/sys/definitions")
+    assert (code, err.startswith("aerobee: /sys/definitions: ")) == (REFUSED, True)

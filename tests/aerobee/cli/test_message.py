@@ -64,6 +64,8 @@ def test_messages_are_found_by_key_and_time(call: Call, topic: str) -> None:
     eventually(by_key, within_s=WITHIN_S, what="the index has the messages")
     assert call("message", "find", topic, "--since", "1h ago", "--format", "raw").out == "0123"
     none = call("message", "find", topic, "--until", "1h ago")
+    swapped = call("message", "find", topic, "--since", "1h ago", "--until", "2h ago")
+    assert (swapped.code, "--since 1h ago is after --until 2h ago" in swapped.err) == (2, True)
     assert (none.out, none.err) == ("", "no message was found\n")
     assert call("message", "find", topic, "--tag", "B").out == ""
     assert call("message", "find", topic, "--max", "1", "--format", "{tag}:{body}").out == "A:0\n"

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from aerobee.cli.border import FAILED, REFUSED
 from aerobee.cli.message_lines import from_json
 from aerobee.cli.produce import message_fields
 from aerobee.cli.store import store
@@ -132,6 +135,33 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path, command: str) -> N
 @pytest.mark.parametrize("wrong", [["--max", "0"], ["--queue", "-1"], ["--nothing"]])
 def test_wrong_usage_is_2(root: Path, wrong: list[str]) -> None:
     assert run("dump", root, *wrong).exit_code == USAGE
+
+
+def ended(*arguments: object, stdout: int) -> tuple[int, str]:
+    """The exit code of the program with this output, and what it said on stderr."""
+    words = [sys.executable, "-m", "aerobee", "store", *map(str, arguments)]
+    done = subprocess.run(
+        words, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("style", [(), ("--json",)])
+def test_an_output_that_cannot_be_written_is_no_fault_of_the_store(
+    root: Path, style: tuple[str, ...]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        for command in LOOKS:
+            assert ended(command, root, *style, stdout=full.fileno()) == (
+                FAILED,
+                "aerobee: the output cannot be written: No space left on device\n",
+            )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another system has no /sys")
+def test_a_directory_that_nobody_may_make_is_5(root: Path) -> None:
+    code, said = ended("export", root, "--output", "/sys/x", stdout=subprocess.DEVNULL)
+    assert (code, said.startswith("aerobee: /sys/x: ")) == (REFUSED, True)
 
 
 # ── Repair ──

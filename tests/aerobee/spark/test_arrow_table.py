@@ -95,8 +95,8 @@ def test_only_messages_of_a_time(filled: AnyBroker, place: str) -> None:
     middle = sorted(instants.to_pylist())[COUNT]
     later = pc.sum(pc.greater_equal(instants, pa.scalar(middle, instants.type))).as_py()
 
-    def rows(**times: Any) -> int:
-        count: int = aerobee.arrow(TOPIC, **where, **times, columns="queueOffset").num_rows
+    def rows(**asked: Any) -> int:
+        count: int = aerobee.arrow(TOPIC, **where, **asked, columns="queueOffset").num_rows
         return count
 
     assert 0 < later <= 4 * COUNT
@@ -107,6 +107,11 @@ def test_only_messages_of_a_time(filled: AnyBroker, place: str) -> None:
     assert rows(since=timedelta(hours=1)) == 4 * COUNT
     assert rows(until=timedelta(hours=1)) == 0
     assert rows(since=FAR_OFF) == 0
+    if place == "namesrv":
+        name = "startingoffsetsbytimestampstrategy"
+        assert rows(since=FAR_OFF, options={name: "latest"}) == 0
+        with pytest.raises(ConfigurationError, match="no message is as new"):
+            rows(since=FAR_OFF, options={name: "error"})
     assert rows(since=middle.astimezone().replace(tzinfo=None)) == later
 
 

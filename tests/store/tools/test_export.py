@@ -112,3 +112,29 @@ def test_an_earlier_export_is_not_written_over(root: Path, tmp_path: Path) -> No
     with pytest.raises(StoreUnusable, match="name another directory"):
         exported(root, tmp_path / "out", topic="T0")
     assert (tmp_path / "out" / "T0.jsonl").read_bytes() == before
+
+
+def test_topics_of_similar_names_have_files_of_their_own(tmp_path: Path) -> None:
+    """The retry topic of POP has a plus sign; a long group's is longer than a file name."""
+    long = "%RETRY%" + "g" * 240
+    topics = {"%RETRY%g+T": 1, "%RETRY%g_T": 2, f"{long}1": 3, f"{long}2": 4}
+    store, _ = open_store(tmp_path / "d", Disk())
+    for topic, count in topics.items():
+        for _ in range(count):
+            assert store.put(draft(topic)).physical_offset >= 0
+    assert trio.run(store.close)
+    found = exported(tmp_path / "d", tmp_path / "out")
+    assert found.topics["%RETRY%g+T.jsonl"] == 1
+    assert found.topics["%RETRY%g_T.jsonl"] == 2
+    assert sorted(found.topics.values()) == [1, 2, 3, 4]
+    for path in (tmp_path / "out").iterdir():
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert {topics[line["topic"]] for line in lines} == {len(lines)}
+
+
+@pytest.mark.parametrize("inside", ["", "commitlog", "new/deep"])
+def test_nothing_is_written_into_the_store(root: Path, inside: str) -> None:
+    before = sorted(root.rglob("*"))
+    with pytest.raises(StoreUnusable, match="is in the store"):
+        exported(root, root / inside)
+    assert sorted(root.rglob("*")) == before

@@ -1,5 +1,6 @@
 """What jobs share: times, tables, sources by their options, and errors of Spark in one line."""
 
+import csv
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from aerobee.spark.jobs.common import (
     instant_ms,
     pairs,
     table_text,
+    window_ms,
 )
 
 ISO = "2025-01-31T12:00:00.250+01:00"
@@ -91,6 +93,50 @@ def test_a_table_is_written_and_printed(
     told = capsys.readouterr()
     assert [json.loads(line)["id"] for line in told.out.splitlines()] == [0, 1] * 2
     assert told.err.count("only the first 2 rows") == 2
+
+
+@pytest.mark.spark
+def test_csv_is_what_other_programs_read(spark: SparkSession, tmp_path: Path) -> None:
+    """RFC 4180: quotes are doubled, backslashes and spaces are texts like others."""
+    texts = [
+        'a"b',
+        '"',
+        ' "x", ',
+        "\\",
+        '\\"',
+        "a\\",
+        " lead",
+        "trail ",
+        "two\nlines",
+        "c\r\nd",
+        ",",
+    ]
+    texts += ["", "=1+1", "\u202e", "plain"]
+    table = spark.createDataFrame(list(enumerate(texts)), "n int, text string")
+    Output(path=str(tmp_path / "csv"), form="csv", as_json=True).deliver(table)
+    found: dict[int, str] = {}
+    for path in (tmp_path / "csv").glob("*.csv"):
+        with path.open(newline="") as file:
+            found |= {int(row["n"]): row["text"] for row in csv.DictReader(file)}
+    assert found == dict(enumerate(texts))
+
+
+@pytest.mark.spark
+def test_nothing_is_written_over_or_into_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "commitlog").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(store)
+    for path in (store, store / "commitlog", store / "new", tmp_path, tmp_path / "link"):
+        for written in (str(path), f"file:{path}", f"{path}/"):
+            with pytest.raises(ConfigurationError, match="are in one another"):
+                Output(path=written, mode="overwrite").check(spark, None, str(store))
+    Output(path=f"{store}-2", mode="overwrite").check(spark, None, str(store))
+
+
+def test_an_end_before_the_start_is_refused() -> None:
+    assert window_ms("1000", "1000") == (1_000, 1_000)
+    with pytest.raises(ConfigurationError, match="--since 1001 is after --until 1000"):
+        window_ms("1001", "1000")
 
 
 @pytest.mark.spark
