@@ -240,5 +240,11 @@ def network_of(source: str) -> Network:
 
 
 def comes_from(networks: tuple[Network, ...], source: Host) -> bool:
-    """Whether an address is in one of the networks; without networks each one is."""
-    return not networks or any(source in network for network in networks)
+    """Whether an address is in one of the networks; without networks each one is.
+
+    `0.0.0.0/0` and `::/0` each mean every address, of IPv4 and of IPv6, as in the Java broker: a
+    Deny on either leaves nobody out.
+    """
+    return not networks or any(
+        not network.prefixlen or source in network for network in networks
+    )

@@ -30,10 +30,14 @@ ENTRIES_OF_USER_MAX: Final = 1_000
 
 
 def user_of(subject: str | None) -> str:
-    """The user name of a subject such as `User:alice`. Raises: NoPermission, Refusal."""
-    if not subject or not subject.startswith(SUBJECT_PREFIX):
+    """The user name of a subject such as `User:alice`; its type is read in any case.
+
+    Raises: NoPermission, Refusal.
+    """
+    kind, name = (subject or "")[: len(SUBJECT_PREFIX)], (subject or "")[len(SUBJECT_PREFIX) :]
+    if kind.lower() != SUBJECT_PREFIX.lower():
         raise NoPermission("The subject is null.")
-    return checked_name(subject.removeprefix(SUBJECT_PREFIX))
+    return checked_name(name)
 
 
 class Acls:

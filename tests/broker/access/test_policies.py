@@ -65,7 +65,7 @@ def allowed(acls: Acls, resource: str, actions: frozenset[Action], source: Any =
         ([entry("Topic:a", "Sub", "Deny"), entry("Topic:*", "Pub")], "Topic:a", True),
         ([entry("Topic:a", "Pub", "Allow", "10.0.0.0/8")], "Topic:a", True),
         ([entry("Topic:a", "Pub", "Allow", "10.1.2.3")], "Topic:a", True),
-        ([entry("Topic:a", "Pub", "Allow", "10.2.0.0/16", "::/0")], "Topic:a", False),
+        ([entry("Topic:a", "Pub", "Allow", "10.2.0.0/16", "fd00::/8")], "Topic:a", False),
     ],
 )
 def test_the_most_specific_entry_decides(
@@ -95,6 +95,13 @@ def test_a_network_of_ipv6_is_a_source_too() -> None:
     assert allowed(acls, "Topic:a", PUB, ip_address("fd12::9"))
     assert allowed(acls, "Topic:a", PUB, ip_address("::1"))
     assert not allowed(acls, "Topic:a", PUB, ip_address("2001:db8::1"))
+
+
+@pytest.mark.parametrize("source", ["0.0.0.0/0", "::/0", "10.9.9.9/0"])
+@pytest.mark.parametrize("address", ["10.1.2.3", "fd12::9"])
+def test_a_network_of_all_addresses_is_that_of_both_kinds(source: str, address: str) -> None:
+    acls = acls_of(("Custom", [entry("*", "All"), entry("Topic:a", "Pub", "Deny", source)]))
+    assert not allowed(acls, "Topic:a", PUB, ip_address(address))
 
 
 # ── Against a model ──

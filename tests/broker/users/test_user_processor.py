@@ -88,6 +88,7 @@ WRONG: list[tuple[Header, Any, int, str]] = [
     (auth.DeleteUser(username=""), None, 16, "username can not be blank"),
     (auth.GetUser(), None, 29, "The username is blank"),
     (auth.CreateAcl(subject="User:u9"), acl_body("u9"), 16, "User:u9 is not exist."),
+    (auth.CreateAcl(subject="user:u9"), acl_body("u9"), 16, "User:u9 is not exist."),
     (auth.CreateAcl(subject="User:root"), {"policies": []}, 1, "The body of acl is null"),
     (auth.CreateAcl(subject="User:root"), {"policies": [{}]}, 16, "The policies is empty."),
     (auth.CreateAcl(subject="root"), acl_body("root") | {"subject": None}, 16, "subject is null"),
