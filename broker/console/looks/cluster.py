@@ -64,6 +64,8 @@ class KeptLook:
     come: trio.Event = field(default_factory=trio.Event)
     """Set when there is a look that is not old."""
     at_work: bool = False
+    waited_until: float = 0.0
+    """The time up to which pages wait for the look that is made, by the clock of trio."""
 
 
 class ClusterLooks:
@@ -87,6 +89,7 @@ class ClusterLooks:
         now = self._clock.monotonic()
         if not kept.at_work and (kept.made is None or now - kept.made > LOOK_S):
             kept.at_work = True
+            kept.waited_until = trio.current_time() + FIRST_S
             if kept.made is not None and now - kept.made > OLD_S:
                 kept.come = trio.Event()
             token = trio.lowlevel.current_trio_token()
@@ -98,7 +101,8 @@ class ClusterLooks:
             except RuntimeError as error:
                 # The system has no thread left; the next look may have one.
                 self._end(kept, failed_look(error))
-        with trio.move_on_after(FIRST_S):
+        # A page asks several times: all of them together wait no longer than one.
+        with trio.move_on_at(kept.waited_until):
             await kept.come.wait()
         return kept.look
 

@@ -16,6 +16,7 @@ from aerobee.broker.console.looks import cluster
 from aerobee.broker.console.looks.cluster import (
     ASKING,
     DROPPED_MS,
+    FIRST_S,
     LOOK_FAILED,
     LOOK_S,
     OLD_S,
@@ -303,6 +304,26 @@ async def test_a_page_waits_for_the_first_look_alone() -> None:
     go.set()
     await other_than(shown, looks, "a", look)
     assert made == 2
+
+
+@pytest.mark.trio
+async def test_a_page_that_asks_several_times_waits_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    go = threading.Event()
+    looks = ClusterLooks(HandClock())
+
+    def look(before: ClusterLook) -> ClusterLook:
+        assert go.wait(WITHIN_S)
+        return ClusterLook()
+
+    try:
+        began = trio.current_time()
+        for _ in range(5):
+            assert (await looks.newest("a", look)).failure == ASKING
+        assert trio.current_time() - began == pytest.approx(FIRST_S)
+    finally:
+        go.set()
 
 
 @pytest.mark.trio
