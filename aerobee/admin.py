@@ -122,6 +122,8 @@ class TopicDescription:
     configs: Sequence[TopicConfig]
     queues: Sequence[QueueBounds]
     groups: Sequence[str]
+    left_out: Sequence[str] = ()
+    """Brokers of it that were not asked: see `AdminClient.leave_out`."""
 
     @property
     def messages(self) -> int:

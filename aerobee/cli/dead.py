@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aerobee.admin import BrokerInfo, ClusterInfo
     from aerobee.blocking import AdminClient
-    from aerobee.errors import BrokerError, TransportError
+    from aerobee.errors import AerobeeError, BrokerError, TransportError
 
 
 class DeadBroker(NamedTuple):
@@ -119,8 +119,18 @@ def end_with_all(look: Look) -> None:
         click.get_current_context().exit(FAILED)
 
 
-def with_lag(lag: int, dead_masters: Sequence[str]) -> dict[str, Any]:
-    """The lag of a group as columns: what is known of it is no lag where a broker is dead."""
+def unknown_group(group: str, look: Look | None) -> AerobeeError:
+    """The error where no broker that answers knows a group: a dead one may know it."""
+    from aerobee.errors import GroupNotFoundError, TransportError
+
+    if look is None or not look.masters:
+        return GroupNotFoundError(f"no broker knows group {group}")
+    dead = ", ".join(look.masters)
+    return TransportError(f"no broker that answers knows group {group}; no answer of {dead}")
+
+
+def counted(column: str, count: int, dead_masters: Sequence[str]) -> dict[str, Any]:
+    """A count over all brokers as columns: where a master is dead, only the least is known."""
     if not dead_masters:
-        return {"lag": lag}
-    return {"lag": None, "lag_at_least": lag, "dead": list(dead_masters)}
+        return {column: count}
+    return {column: None, f"{column}_at_least": count, "dead": list(dead_masters)}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from aerobee.blocking import AdminClient
     from aerobee.cli.connection import Connection
+    from aerobee.cli.dead import Look
     from aerobee.cli.output import Output
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.send_result import MessageQueue
@@ -79,14 +80,17 @@ def dead_letters(
         yield DeadLetters(admin, group, connection.namespace) if groups else None
 
 
-def has_letters(admin: AdminClient, group: str, output: Output) -> bool:
-    """Whether a group ever had dead letters; if not, it is said. Raises: GroupNotFoundError."""
-    from aerobee.errors import GroupNotFoundError
+def has_letters(admin: AdminClient, group: str, output: Output, look: Look | None = None) -> bool:
+    """Whether a group ever had dead letters; if not, it is said. `look`: has the dead brokers.
+
+    Raises: GroupNotFoundError; TransportError where a dead broker may know the group.
+    """
+    from aerobee.cli.dead import unknown_group
 
     if f"{DLQ_PREFIX}{group}" in admin.topics():
         return True
     if group not in admin.groups():
-        raise GroupNotFoundError(f"no broker knows group {group}")
+        raise unknown_group(group, look)
     output.rows([])
     output.say(f"group {group} has no dead letters")
     return False

@@ -94,7 +94,7 @@ def list_letters(
     with connection.admin() as admin:
         look = leave_dead_out(admin)
         if group is not None:
-            if has_letters(admin, group, output):
+            if has_letters(admin, group, output, look):
                 letters = DeadLetters(admin, group, connection.namespace)
                 listed = (
                     letter

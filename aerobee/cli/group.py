@@ -10,7 +10,7 @@ from aerobee.cli.bodies import plain
 from aerobee.cli.border import complain
 from aerobee.cli.completing import group_names, topic_names
 from aerobee.cli.connection import Connection, connection_options
-from aerobee.cli.dead import end_with, leave_dead_out, with_lag
+from aerobee.cli.dead import counted, end_with, leave_dead_out, unknown_group
 from aerobee.cli.doctor import doctor
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, rate_options, yes_option
@@ -73,7 +73,7 @@ def summary(admin: AdminClient, name: str, dead: Sequence[str] = ()) -> dict[str
     return {
         "group": name,
         "members": len(online.members),
-        **with_lag(lag.total, dead),
+        **counted("lag", lag.total, dead),
         "per_s": lag.consume_tps,
         "model": online.message_model or None,
         "topics": list(lag.topics),
@@ -87,13 +87,18 @@ def summary(admin: AdminClient, name: str, dead: Sequence[str] = ()) -> dict[str
 def describe(name: str, connection: Connection, output: Output) -> None:
     """Print the settings of group NAME, its members and what they consume."""
     with connection.admin() as admin:
-        description = admin.describe_group(name)
+        look = leave_dead_out(admin)
+        try:
+            description = admin.describe_group(name)
+        except GroupNotFoundError:
+            raise unknown_group(name, look) from None
     if output.for_programs:
         import msgspec
 
         output.record(msgspec.to_builtins(description))
-        return
-    show_group(description, output)
+    else:
+        show_group(description, output)
+    end_with(look.dead)
 
 
 def show_group(description: GroupDescription, output: Output) -> None:

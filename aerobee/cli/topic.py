@@ -8,6 +8,7 @@ import click
 
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.dead import counted, end_with, leave_dead_out
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import rate_options, yes_option
 from aerobee.cli.output import Output, output_options
@@ -68,16 +69,22 @@ def of_users(admin: AdminClient) -> list[str]:
 def describe(name: str, connection: Connection, output: Output) -> None:
     """Print the settings of topic NAME on each broker, its queues, and the groups on it."""
     with connection.admin() as admin:
+        look = leave_dead_out(admin)
         description = admin.describe_topic(name)
-    head = {"topic": name, "messages": description.messages, "groups": list(description.groups)}
+    head = {
+        "topic": name,
+        **counted("messages", description.messages, description.left_out),
+        "groups": list(description.groups),
+    }
     brokers = [described_config(config) for config in description.configs]
     queues = [described_queue(queue) for queue in description.queues]
     if output.for_programs:
         output.record(head | {"brokers": brokers, "queues": queues})
-        return
-    output.record(head)
-    output.rows(brokers)
-    output.rows(queues)
+    else:
+        output.record(head)
+        output.rows(brokers)
+        output.rows(queues)
+    end_with([entry for entry in look.dead if entry.broker.name in description.left_out])
 
 
 def described_config(config: TopicConfig) -> dict[str, Any]:

@@ -245,6 +245,4 @@ def comes_from(networks: tuple[Network, ...], source: Host) -> bool:
     `0.0.0.0/0` and `::/0` each mean every address, of IPv4 and of IPv6, as in the Java broker: a
     Deny on either leaves nobody out.
     """
-    return not networks or any(
-        not network.prefixlen or source in network for network in networks
-    )
+    return not networks or any(not network.prefixlen or source in network for network in networks)

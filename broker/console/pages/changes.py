@@ -217,7 +217,11 @@ class Changes:
         form = Fields(dict(fields) if fields else request.query_params)
         name = form.needed("name")
         title, back = text("Change topic {name}", name=name), link("/topic", name=name)
-        topic = (await self._console.call(viewer, "topic.describe", {"name": name})).value
+        outcome = await self._console.call(viewer, "topic.describe", {"name": name})
+        if not outcome.complete:
+            # Nobody knows what would be hidden there, and the change would not reach it.
+            raise Failure(503, "unreachable", " ".join(outcome.notes))
+        topic = outcome.value
         if request.method == "POST" and form["confirmed"]:
             arguments: dict[str, Any] = {"name": name}
             # A number that stays is not named: it would become that of the queues to read, too.

@@ -14,7 +14,7 @@ from aerobee.cli.cluster import first_number, today, uptime
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
 from tests.kit.ports import free_port
-from tests.kit.raw_client import RawConnection
+from tests.kit.raw_client import RawConnection, send_fields
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.service
@@ -68,8 +68,13 @@ def group(call: Call, topic: str) -> str:
 
 
 @pytest.fixture
-def gone(broker: AnyBroker) -> Iterator[Gone]:
-    body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}},"filterServerList":[]}'
+def gone(broker: AnyBroker, topic: str) -> Iterator[Gone]:
+    queues = {"readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+    # A broker whose first registration has one topic alone is refused.
+    configs = {name: {"topicName": name, **queues} for name in (topic, "of-the-gone")}
+    version = {"stateVersion": 0, "timestamp": 1, "counter": 1}
+    table = {"topicConfigTable": configs, "dataVersion": version}
+    body = json.dumps({"topicConfigSerializeWrapper": table, "filterServerList": []}).encode()
     there = {
         "brokerName": "gone",
         "brokerAddr": f"127.0.0.1:{free_port()}",
@@ -152,6 +157,27 @@ def test_lag_at_a_dead_broker_is_unknown_and_no_zero(
     assert call("dlq", "list", "--json").code == 4
     found = call("group", "doctor", group)
     assert (found.code, "broker gone did not answer" in found.out) == (1, True)
+
+
+def test_a_dead_broker_hides_nothing_of_the_others_and_is_no_proof(
+    call: Call, broker: AnyBroker, topic: str, group: str, gone: Gone
+) -> None:
+    """What is at a dead broker is unknown: no count, and no word that there is nothing."""
+    with RawConnection(broker.address) as connection:
+        assert connection.call(310, send_fields(topic, 0), b"x").code == 0
+    described = call("topic", "describe", topic, "--json")
+    shown = described.document
+    assert (shown["messages"], shown["messages_at_least"], shown["dead"]) == (None, 1, ["gone"])
+    (there,) = shown["brokers"]
+    tail = call("message", "tail", topic, "--json")
+    assert [message["topic"] for message in tail.document] == [topic]
+    known = call("group", "describe", group, "--json")
+    assert list(known.document["configs"]) == [there["broker"]]
+    for done in (described, tail, known):
+        assert (done.code, "broker gone" in done.err) == (4, True)
+    for words in (("dlq", "list"), ("group", "describe")):
+        done = call(*words, "no-such-group")
+        assert (done.code, "no broker that answers knows" in done.err) == (4, True), words
 
 
 def test_who_is_connected_is_shown(call: Call, broker: AnyBroker, topic: str) -> None:

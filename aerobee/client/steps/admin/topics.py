@@ -253,6 +253,10 @@ def describe_topic(routes: Routes, name: str) -> Steps[TopicDescription]:
     Raises: RouteNotFoundError, BrokerError, TransportError.
     """
     configs = yield from configs_by_broker(routes, name)
+    left_out: set[str] = set()
+    if routes.left_out:
+        route = yield from routes.fetch_route(name, routes.config.request_timeout)
+        left_out = route.brokers.keys() - {target.name for target, _ in configs}
     queues: list[QueueBounds] = []
     for target, _ in configs:
         stats = yield from ask(routes, target, GetTopicStatsInfo(topic=name))
@@ -262,6 +266,7 @@ def describe_topic(routes: Routes, name: str) -> Steps[TopicDescription]:
         configs=[config for _, config in configs],
         queues=sorted(queues, key=lambda bounds: bounds.queue),
         groups=(yield from groups_at(routes, [target for target, _ in configs], name)),
+        left_out=sorted(left_out),
     )
 
 
