@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aerobee.client.steps.admin.brokers import Broker, ask
 from aerobee.client.steps.admin.clients import consumers_at
@@ -168,7 +168,9 @@ def producers_at(routes: Routes, target: Broker) -> Steps[dict[str, list[Produce
 
 
 def ask_in_turn(routes: Routes, tables: BrokerTables, now_ms: int) -> Steps[None]:
-    """Ask about the next groups and topics. Raises: BrokerError, TransportError."""
+    """Ask about the next groups and topics. Of one that the broker does not tell of, since it is
+    gone meanwhile or not for this account, nothing is known. Raises: TransportError.
+    """
     groups, topics = sorted(tables.groups), sorted(tables.topics)
     names = [*((name, True) for name in groups), *((name, False) for name in topics)]
     if not names:
@@ -176,10 +178,14 @@ def ask_in_turn(routes: Routes, tables: BrokerTables, now_ms: int) -> Steps[None
     first = tables.turn % len(names)
     names_now = [*names[first:], *names[:first]][:ASKED_MAX]
     for name, is_group in names_now:
-        if is_group:
-            tables.members[name] = yield from consumers_at(routes, tables.target, name)
-        else:
-            tables.extents[name] = yield from extent_of(routes, tables, name, now_ms)
+        told: dict[str, Any] = tables.members if is_group else tables.extents
+        try:
+            if is_group:
+                told[name] = yield from consumers_at(routes, tables.target, name)
+            else:
+                told[name] = yield from extent_of(routes, tables, name, now_ms)
+        except BrokerError:
+            told.pop(name, None)
     tables.turn = (first + len(names_now)) % len(names)
 
 

@@ -194,6 +194,15 @@ def test_a_user_is_told_which_right_another_broker_wants(
         assert "Shared" in page
         refused = ann.get("/cluster")
         assert refused.status == 403
+        # With that right the other topics and groups there, which stay hidden, hide no others.
+        with AdminClient(broker.namesrv_address, credentials=ROOT) as admin:
+            admin.grant("ann", "Cluster:DefaultCluster", ["Get"])
+
+        def both() -> bool:
+            state = row_of(ann, "/brokers", "broker", "strict").get("state")
+            return (state, row_of(ann, "/topics", "topic", "Shared")["write_queues"]) == ("up", 2)
+
+        eventually(both, within_s=WITHIN_S, what="both brokers tell of the topic")
         assert refused.document["text"].endswith("needs Get or List on Cluster:DefaultCluster.")
 
 
