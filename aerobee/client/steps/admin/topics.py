@@ -16,7 +16,7 @@ from aerobee.client.steps.admin.name_servers import told_to_all
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.system_names import is_system_topic
 from aerobee.client.wire_queues import from_wire
-from aerobee.errors import ConfigurationError, RequestTimeoutError, RouteNotFoundError
+from aerobee.errors import AerobeeError, ConfigurationError, RequestTimeoutError, RouteNotFoundError
 from aerobee.remoting.wire.bodies.queue import TopicStatsTable, queue_of
 from aerobee.remoting.wire.bodies.route import TopicRouteData
 from aerobee.remoting.wire.bodies.topic import (
@@ -130,6 +130,8 @@ def change_topic(
         )
         yield from put_config(routes, target, name, wanted)
         changed.append(wanted)
+    if not changed:
+        raise RouteNotFoundError(f"no broker has topic {name} any more").about(topic=name)
     return changed
 
 
@@ -197,7 +199,8 @@ def topic_configs(routes: Routes, name: str) -> Steps[list[TopicConfig]]:
 
 
 def configs_by_broker(routes: Routes, name: str) -> Steps[list[tuple[Broker, TopicConfig]]]:
-    """The brokers of a topic, each with the topic's settings there.
+    """The brokers of a topic, each with the topic's settings there. A broker that has the topic no
+    more is none of them, though the route still names it, as after a deletion that failed half.
 
     Raises: RouteNotFoundError, BrokerError, TransportError.
     """
@@ -209,6 +212,8 @@ def configs_by_broker(routes: Routes, name: str) -> Steps[list[tuple[Broker, Top
             GetTopicConfig(topic=name),
             accept=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.TOPIC_NOT_EXIST),
         )
+        if answered.answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            continue
         if answered.answer.code == ResponseCode.SUCCESS:
             config = described(target.name, answered.body(WireTopicConfig))
         else:
@@ -333,13 +338,20 @@ def system_topics(routes: Routes) -> Steps[list[str]]:
 def delete_topic(routes: Routes, name: str, *, cluster: str | None = None) -> Steps[None]:
     """Delete a topic with its queues and offsets on every master, then its route.
 
-    Raises: UnsupportedRequestError if a broker does not support it, BrokerError,
-    BrokerNotFoundError, TransportError.
+    A broker that fails keeps the deletion from no other, and keeps the route: so it can be tried
+    again. Raises: the first error, UnsupportedRequestError if a broker does not support it,
+    BrokerError, BrokerNotFoundError, TransportError.
     """
     check_name("topic", name, TOPIC_MAX)
     targets = yield from masters(routes, cluster=cluster)
+    failed: list[AerobeeError] = []
     for target in targets:
-        yield from ask(routes, target, DeleteTopicInBroker(topic=name))
+        try:
+            yield from ask(routes, target, DeleteTopicInBroker(topic=name))
+        except AerobeeError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
     for cluster_name in sorted({target.cluster for target in targets}):
         yield from told_to_all(routes, DeleteTopicInNamesrv(topic=name, cluster_name=cluster_name))
     routes.routes.pop(name, None)
