@@ -34,7 +34,7 @@ from aerobee.remoting.wire.headers.cleanup import (
 from aerobee.remoting.wire.version import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
@@ -91,6 +91,26 @@ def ask(
     request = Ask(address=broker.address, header=header, body=body, timeout_s=timeout_s)
     answer = yield request
     return checked(Exchange(request, answer, f"broker {broker.name}"), accept)
+
+
+def at_each(brokers: Iterable[Broker], change: Callable[[Broker], Steps[object]]) -> Steps[None]:
+    """Make a change at each broker; one that fails keeps it from no other.
+
+    Raises: the first AerobeeError, at the end; its note names the brokers without one.
+    """
+    failed: list[AerobeeError] = []
+    done: list[str] = []
+    for target in brokers:
+        try:
+            yield from change(target)
+        except AerobeeError as error:
+            failed.append(error)
+        else:
+            done.append(target.name)
+    if failed:
+        if done:
+            failed[0].add_note(f"no error at {', '.join(done)}")
+        raise failed[0]
 
 
 def asked_of(routes: Routes, header: Header) -> Steps[Exchange]:

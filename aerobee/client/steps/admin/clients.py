@@ -17,7 +17,7 @@ from aerobee.admin import (
     RunningQueue,
     RunningTopic,
 )
-from aerobee.client.steps.admin.brokers import ask, masters
+from aerobee.client.steps.admin.brokers import ask, at_each, masters
 from aerobee.client.steps.admin.topics import instant
 from aerobee.client.steps.answers import header_of, request_name
 from aerobee.client.wire_queues import from_wire
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aerobee.client.message import ReceivedMessage
-    from aerobee.client.steps.admin.brokers import Broker
+    from aerobee.client.steps.admin.brokers import Broker, Exchange
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.bodies.client import SubscriptionData
@@ -174,14 +174,20 @@ def close_client(routes: Routes, client_id: str) -> Steps[dict[str, int]]:
     if not client_id.strip():
         raise ConfigurationError("a client id is not empty")
     closed: dict[str, int] = {}
-    for target in (yield from masters(routes)):
-        answered = yield from ask(
-            routes, target, CloseClient(client_id=client_id), accept=(ResponseCode.SYSTEM_ERROR,)
-        )
+    refusals: list[Exchange] = []
+
+    def close(target: Broker) -> Steps[None]:
+        header = CloseClient(client_id=client_id)
+        answered = yield from ask(routes, target, header, accept=(ResponseCode.SYSTEM_ERROR,))
         if answered.answer.code == ResponseCode.SUCCESS:
-            header = header_of(answered.ask, answered.answer, CloseClientResponse)
-            closed[target.name] = header.closed
+            done = header_of(answered.ask, answered.answer, CloseClientResponse)
+            closed[target.name] = done.closed
+        else:
+            refusals.append(answered)
+
+    yield from at_each((yield from masters(routes)), close)
     if not closed:
+        answered = refusals[0]
         raise ConsumerNotOnlineError(
             ResponseCode.CONSUMER_NOT_ONLINE,
             f"no client with the id {client_id} is connected",

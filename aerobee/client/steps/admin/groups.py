@@ -20,7 +20,7 @@ from aerobee.admin import (
 )
 from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
 from aerobee.client.namespaces import plain, wrapped
-from aerobee.client.steps.admin.brokers import ask, masters, readers_of
+from aerobee.client.steps.admin.brokers import ask, at_each, masters, readers_of
 from aerobee.client.steps.admin.clients import consumers
 from aerobee.client.steps.admin.topics import instant
 from aerobee.client.wire_queues import from_wire
@@ -200,18 +200,21 @@ def enable_group(
     they consume and commit. Raises: GroupNotFoundError, BrokerNotFoundError, BrokerError,
     TransportError.
     """
-    configs: list[tuple[Broker, SubscriptionGroupConfig]] = []
-    for target in (yield from masters(routes)):
+    before: dict[str, bool] = {}
+
+    def enable(target: Broker) -> Steps[None]:
         known = (yield from configs_at(routes, target)).get(group)
-        if known is not None:
-            configs.append((target, known))
-    if not configs:
-        raise GroupNotFoundError(f"no broker knows group {group}")
-    for target, known in configs:
+        if known is None:
+            return
+        before[target.name] = known.consume_enable
         if known.consume_enable != enabled and not dry_run:
             wanted = msgspec.structs.replace(known, consume_enable=enabled, attributes={})
             yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
-    return {target.name: known.consume_enable for target, known in configs}
+
+    yield from at_each((yield from masters(routes)), enable)
+    if not before:
+        raise GroupNotFoundError(f"no broker knows group {group}")
+    return before
 
 
 def delete_group(
@@ -224,8 +227,8 @@ def delete_group(
     """
     check_name("group", group, GROUP_MAX)
     header = DeleteGroup(group_name=group, clean_offset=offsets, remove_offset=offsets)
-    for target in (yield from masters(routes, cluster=cluster)):
-        yield from ask(routes, target, header)
+    targets = yield from masters(routes, cluster=cluster)
+    yield from at_each(targets, lambda target: ask(routes, target, header))
 
 
 def consumer_lag(routes: Routes, group: str, topic: str | None = None) -> Steps[ConsumerLag]:

@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING
 from aerobee.admin import MessageType, QueueBounds, TopicConfig, TopicDescription
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.route import QUEUES_MAX
-from aerobee.client.steps.admin.brokers import ask, asked_of, cluster_info, masters, readers_of
+from aerobee.client.steps.admin.brokers import (
+    ask,
+    asked_of,
+    at_each,
+    cluster_info,
+    masters,
+    readers_of,
+)
 from aerobee.client.steps.admin.name_servers import told_to_all
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.system_names import is_system_topic
 from aerobee.client.wire_queues import from_wire
-from aerobee.errors import AerobeeError, ConfigurationError, RequestTimeoutError, RouteNotFoundError
+from aerobee.errors import ConfigurationError, RequestTimeoutError, RouteNotFoundError
 from aerobee.remoting.wire.bodies.queue import TopicStatsTable, queue_of
 from aerobee.remoting.wire.bodies.route import TopicRouteData
 from aerobee.remoting.wire.bodies.topic import (
@@ -344,14 +351,7 @@ def delete_topic(routes: Routes, name: str, *, cluster: str | None = None) -> St
     """
     check_name("topic", name, TOPIC_MAX)
     targets = yield from masters(routes, cluster=cluster)
-    failed: list[AerobeeError] = []
-    for target in targets:
-        try:
-            yield from ask(routes, target, DeleteTopicInBroker(topic=name))
-        except AerobeeError as error:
-            failed.append(error)
-    if failed:
-        raise failed[0]
+    yield from at_each(targets, lambda target: ask(routes, target, DeleteTopicInBroker(topic=name)))
     for cluster_name in sorted({target.cluster for target in targets}):
         yield from told_to_all(routes, DeleteTopicInNamesrv(topic=name, cluster_name=cluster_name))
     routes.routes.pop(name, None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from aerobee.admin import AclEntry, User
-from aerobee.client.steps.admin.brokers import Broker, ask, masters
+from aerobee.client.steps.admin.brokers import Broker, ask, at_each, masters
 from aerobee.client.steps.answers import body_of
 from aerobee.errors import ConfigurationError
 from aerobee.remoting.wire.bodies.auth import (
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.bodies.body import Body
+    from aerobee.remoting.wire.header import Header
 
 B = TypeVar("B", bound="Body")
 
@@ -47,6 +48,21 @@ def targets(routes: Routes, broker: str | None) -> Steps[list[Broker]]:
     if broker is not None and ":" in broker:
         return [Broker(broker, broker)]
     return (yield from masters(routes, broker=broker))
+
+
+def change_all(
+    routes: Routes, broker: str | None, header: Header, body: UserInfo | AclInfo | None = None
+) -> Steps[None]:
+    """Have every broker, or one, make a change: a right that is taken away where a broker answers
+    is not kept by one that does not.
+
+    Raises: as `at_each`.
+    """
+    content = b"" if body is None else body.to_bytes()
+    yield from at_each(
+        (yield from targets(routes, broker)),
+        lambda target: ask(routes, target, header, body=content),
+    )
 
 
 # ── Users ──
@@ -88,9 +104,7 @@ def create_user(
     """
     kind = "Super" if is_super else "Normal"
     wanted = UserInfo(username=name, password=secret, user_type=kind, user_status="enable")
-    for target in (yield from targets(routes, broker)):
-        header = headers.CreateUser(username=name)
-        yield from ask(routes, target, header, body=wanted.to_bytes())
+    yield from change_all(routes, broker, headers.CreateUser(username=name), wanted)
 
 
 def change_user(
@@ -115,9 +129,7 @@ def change_user(
         user_type=None if is_super is None else ("Normal", "Super")[is_super],
         user_status=None if enabled is None else ("disable", "enable")[enabled],
     )
-    for target in (yield from targets(routes, broker)):
-        header = headers.UpdateUser(username=name)
-        yield from ask(routes, target, header, body=wanted.to_bytes())
+    yield from change_all(routes, broker, headers.UpdateUser(username=name), wanted)
 
 
 def delete_user(routes: Routes, name: str, broker: str | None = None) -> Steps[None]:
@@ -125,8 +137,7 @@ def delete_user(routes: Routes, name: str, broker: str | None = None) -> Steps[N
 
     Raises: PermissionDeniedError, BrokerError, TransportError.
     """
-    for target in (yield from targets(routes, broker)):
-        yield from ask(routes, target, headers.DeleteUser(username=name))
+    yield from change_all(routes, broker, headers.DeleteUser(username=name))
 
 
 # ── Rights ──
@@ -197,9 +208,8 @@ def grant(
     )
     policy = PolicyInfo(policy_type=DEFAULT if default else CUSTOM, entries=[entry])
     subject = SUBJECT_PREFIX + user
-    body = AclInfo(subject=subject, policies=[policy]).to_bytes()
-    for target in (yield from targets(routes, broker)):
-        yield from ask(routes, target, headers.UpdateAcl(subject=subject), body=body)
+    acl = AclInfo(subject=subject, policies=[policy])
+    yield from change_all(routes, broker, headers.UpdateAcl(subject=subject), acl)
 
 
 def revoke(
@@ -219,8 +229,7 @@ def revoke(
         policy_type=DEFAULT if default else CUSTOM,
         resource=resource,
     )
-    for target in (yield from targets(routes, broker)):
-        yield from ask(routes, target, header)
+    yield from change_all(routes, broker, header)
 
 
 def listed(answered: Exchange, name: str, kind: type[B]) -> B:

@@ -1,0 +1,74 @@
+"""Changes at several brokers of which the first fails: no other is left as it was."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aerobee.client.steps.admin.clients import close_client
+from aerobee.client.steps.admin.groups import delete_group, enable_group
+from aerobee.client.steps.admin.users import change_user, create_user, delete_user, grant, revoke
+from aerobee.client.steps.instance import Instance
+from aerobee.errors import AerobeeError, RequestTimeoutError
+from aerobee.remoting.wire.header import Header
+from aerobee.remoting.wire.headers import auth
+from aerobee.remoting.wire.headers.admin import CloseClient
+from aerobee.remoting.wire.headers.group import (
+    CreateGroup,
+    DeleteGroup,
+    GetAllGroupConfig,
+)
+from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo
+from tests.aerobee.client.steps.stage import Line, Stage, answer
+
+SILENT = RequestTimeoutError("no answer within 5 s")
+UNKNOWN = answer(3, remark="request type 900001 not supported")
+EXISTS = answer(16, remark="The user is existed")
+GROUP = {"groupName": "g", "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """Two masters, of which every first request fails."""
+    stage = Stage()
+    brokers = {
+        name: {"brokerName": name, "cluster": "c", "brokerAddrs": {"0": f"{name}:1"}}
+        for name in ("a", "b")
+    }
+    table = {"brokerAddrTable": brokers, "clusterAddrTable": {"c": ["a", "b"]}}
+    stage.answers(GetBrokerClusterInfo, answer(body=json.dumps(table).encode()))
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("header", "failure", "change"),
+    [
+        (auth.CreateUser, EXISTS, lambda routes: create_user(routes, "u", "secret")),
+        (auth.UpdateUser, SILENT, lambda routes: change_user(routes, "u", enabled=False)),
+        (auth.DeleteUser, SILENT, lambda routes: delete_user(routes, "u")),
+        (auth.UpdateAcl, SILENT, lambda routes: grant(routes, "u", "Topic:a", ["Pub"], deny=True)),
+        (auth.DeleteAcl, SILENT, lambda routes: revoke(routes, "u")),
+        (DeleteGroup, SILENT, lambda routes: delete_group(routes, "g")),
+        (CloseClient, UNKNOWN, lambda routes: close_client(routes, "id@1")),
+    ],
+)
+def test_a_change_reaches_the_brokers_behind_one_that_fails(
+    stage: Stage, header: type[Header], failure: Line, change: Callable[[Instance], Any]
+) -> None:
+    stage.answers(header, failure, answer(closed=1))
+    with pytest.raises(AerobeeError) as raised:
+        stage.perform(change(stage.instance))
+    assert [ask.address for ask in stage.asked(header)] == ["a:1", "b:1"]
+    assert "no error at b" in raised.value.__notes__
+
+
+def test_a_group_is_paused_at_the_brokers_that_answer(stage: Stage) -> None:
+    groups = json.dumps({"subscriptionGroupTable": {"g": GROUP}}).encode()
+    stage.answers(GetAllGroupConfig, SILENT, answer(body=groups))
+    stage.answers(CreateGroup, answer())
+    with pytest.raises(RequestTimeoutError):
+        stage.perform(enable_group(stage.instance, "g", enabled=False))
+    (asked,) = stage.asked(CreateGroup)
+    assert asked.address == "b:1"
+    assert json.loads(bytes(asked.body))["consumeEnable"] is False
