@@ -178,14 +178,14 @@ def ask_in_turn(routes: Routes, tables: BrokerTables, now_ms: int) -> Steps[None
     first = tables.turn % len(names)
     names_now = [*names[first:], *names[:first]][:ASKED_MAX]
     for name, is_group in names_now:
-        told: dict[str, Any] = tables.members if is_group else tables.extents
+        answers: dict[str, Any] = tables.members if is_group else tables.extents
         try:
             if is_group:
-                told[name] = yield from consumers_at(routes, tables.target, name)
+                answers[name] = yield from consumers_at(routes, tables.target, name)
             else:
-                told[name] = yield from extent_of(routes, tables, name, now_ms)
+                answers[name] = yield from extent_of(routes, tables, name, now_ms)
         except BrokerError:
-            told.pop(name, None)
+            answers.pop(name, None)
     tables.turn = (first + len(names_now)) % len(names)
 
 
