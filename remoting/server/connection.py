@@ -19,6 +19,8 @@ from aerobee.remoting.wire.codes import MSGPACK_OFFER
 from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aerobee.remoting.errors import FrameError
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.channel import NewSocket
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.route_table import OpenRequest
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
-    from aerobee.remoting.wire.frame import FrameDecoder
+    from aerobee.remoting.wire.frame import Frame, FrameDecoder
     from aerobee.remoting.wire.header import Header
 
 
@@ -75,7 +77,8 @@ class Connection(Channel):
         """The request that goes on in the next turn, before what is left, or when it is resumed."""
         self.left: deque[tuple[int, bytes, bytes, float]] = deque()
         """Frames that were read and not served: encoding, header, body, when it came."""
-        self.bad: FrameError | None = None  # after what is left; it closes the connection
+        self.bad: FrameError | None = None
+        """The error of the bytes behind `left`, which closes the connection."""
         self.working = 0
         self.queued: deque[tuple[Waiting, Pool]] = deque()
         self.encoding = 0
@@ -125,6 +128,16 @@ class Connection(Channel):
             pending = self.decoder.pending_bytes
         if pending != self.inbound or (pending and renewed):
             self.budget.note(self, pending, self.context.now, renewed=renewed)
+
+    def spoil(self, error: FrameError) -> Sequence[Frame]:
+        """Serve nothing behind bad bytes, which close it; the good frames before them."""
+        # Kept with the error, they would keep the memory they are views of.
+        frames, error.frames = error.frames, []
+        self.context.may_join = False  # a lone one would be dropped with its connection
+        self.bad = error
+        self.left.clear()
+        self.left_bytes = None
+        return frames
 
     def goes_on(self) -> None:
         """Have a request of a run, whose first step is done, go on in its next turns."""

@@ -1,7 +1,14 @@
 """The remoting protocol: bytes → frames → commands → routes, in the turns of a connection.
 
-Frames that a turn does not reach stay in the connection: the request in progress, then whole frames
-(`left`), or bytes (`left_bytes`), and are served in its next turns, in order.
+A turn leaves the rest in the connection, and its next turns serve that in this order:
+
+| left in | is | served by |
+|---|---|---|
+| `current` | the request in progress | `Handlers.go_on` |
+| `left` | whole frames behind it | `_serve_left` |
+| `left_bytes` | bytes that are not split into frames | `_serve_left_bytes` |
+| `decoder` | the beginning of a frame | `take`, with the bytes that complete it |
+| `bad` | the error of the bytes behind these | `_reject`, which closes |
 """
 
 from __future__ import annotations
@@ -107,22 +114,16 @@ class Worker:
                 piece.at = self.refuse_late(connection, piece)
                 since, data = piece.came(piece.at), memoryview(piece.data)[piece.at :]
         try:
-            frames = connection.decoder.feed(data)
-            step = (until - since) / (len(frames) or 1)
-            served = self.serve(connection, frames, since, step)
-            if served < len(frames) or not connection.state.free:
-                self._keep(connection, frames, served, since, step)
+            frames: Sequence[Frame] = connection.decoder.feed(data)
         except FrameError as error:
-            self._serve_good(connection, error, since)
-            frames = []
+            frames = connection.spoil(error)
+        step = (until - since) / (len(frames) or 1)
+        served = self.serve(connection, frames, since, step)
+        if served < len(frames) or not connection.state.free:
+            self._keep(connection, frames, served, since, step)
+        if connection.bad is not None:
+            self._reject(connection, connection.bad)
         connection.note_left(renewed=bool(frames))
-
-    def go_on(self, connection: Connection) -> None:
-        left = connection.left_bytes
-        if left is not None and connection.current is None:
-            self._serve_left_bytes(connection, left)
-        else:
-            self._serve_left(connection)
 
     def piece(
         self, connection: Connection, data: memoryview, since: float, until: float
@@ -132,51 +133,73 @@ class Worker:
             return None
         return Piece(b"".join((decoder.give_back(), data)), since, until)
 
-    def _serve_left(self, connection: Connection) -> None:
-        """Go on with the current request, then serve frames that were left."""
-        left, reading, context = connection.left, connection.reading, connection.context
-        error = connection.bad
-        try:
-            if connection.current is not None:
-                self._handlers.go_on(connection)
-            while left and connection.state.free and monotonic() < context.turn_ends:
-                encoding, header, body, arrived = left.popleft()
-                arrived = max(arrived, reading.resumed)
-                self.serve(connection, ((encoding, header, body),), arrived, 0.0)
-        except FrameError as earlier:
-            error = earlier
-            left.clear()
-        if left or connection.closed:
+    def go_on(self, connection: Connection) -> None:
+        left = connection.left_bytes
+        if connection.current is None and left is not None:
+            self._serve_left_bytes(connection, left)
             return
-        if error is not None and connection.current is None:
-            self._reject(connection, error)
-        elif connection.unserved_bytes != connection.inbound:
+        if connection.current is not None:
+            self._handlers.go_on(connection)
+        self._serve_left(connection)
+
+    def _serve_left(self, connection: Connection) -> None:
+        """Serve frames that were left."""
+        left, reading, context = connection.left, connection.reading, connection.context
+        while left and connection.state.free and monotonic() < context.turn_ends:
+            encoding, header, body, arrived = left.popleft()
+            arrived = max(arrived, reading.resumed)
+            self.serve(connection, ((encoding, header, body),), arrived, 0.0)
+        if left:
+            return
+        if connection.bad is not None:
+            self._reject(connection, connection.bad)
+        if connection.unserved_bytes != connection.inbound:
             connection.note_left(renewed=True)
 
     def _serve_left_bytes(self, connection: Connection, left: LeftBytes) -> None:
         """Refuse what has waited too long of the bytes that are left, and serve some."""
-        piece = refuse_left(connection, left, self.refuse_late)
+        piece = self._refuse_left(connection, left)
         if piece is not None and connection.state.free:
             to = min(len(piece.data), piece.at + LEFT_READS * connection.context.share_bytes)
-            back = self._take_piece(connection, piece, to)
+            back = self._serve_piece(connection, piece, to)
             left.done(piece, to - back)
-        if connection.left_bytes is not None and not connection.closed:
-            if not left.size:
-                connection.left_bytes = None
-            connection.note_left(renewed=True)
+        if connection.left_bytes is not None and not left.size:
+            connection.left_bytes = None
+        connection.note_left(renewed=True)
 
-    def _take_piece(self, connection: Connection, piece: Piece, to: int) -> int:
+    def _refuse_left(self, connection: Connection, left: LeftBytes) -> Piece | None:
+        """Refuse what has waited too long; the first piece with something to serve.
+
+        None: there is nothing, or the turn is over.
+        """
+        resumed, context = connection.reading.resumed, connection.context
+        high_water = context.shared.limits.high_water_bytes
+        while (piece := left.first(resumed)) is not None and not connection.decoder.pending_bytes:
+            late = self.refuse_late(connection, piece)
+            if late == piece.at:
+                break
+            left.done(piece, late)
+            if connection.unsent > high_water:
+                connection.write()
+                if connection.paused or connection.closed:
+                    break
+            if monotonic() > context.turn_ends:
+                return None
+        return piece
+
+    def _serve_piece(self, connection: Connection, piece: Piece, to: int) -> int:
         """Serve a piece up to this place; returns how many bytes before it are left for later."""
         decoder = connection.decoder
         since, until = piece.came(piece.at), piece.came(to)
         try:
-            frames = decoder.feed(memoryview(piece.data)[piece.at : to])
-            step = (until - since) / (len(frames) or 1)
-            served = self.serve(connection, frames, since, step)
+            frames: Sequence[Frame] = decoder.feed(memoryview(piece.data)[piece.at : to])
         except FrameError as error:
-            connection.left_bytes = None
-            self._serve_good(connection, error, since)
-            connection.note_left(renewed=False)
+            frames = connection.spoil(error)
+        step = (until - since) / (len(frames) or 1)
+        served = self.serve(connection, frames, since, step)
+        if connection.bad is not None:
+            self._keep(connection, frames, served, since, step)
+            self._reject(connection, connection.bad)
             return 0
         if not frames:
             return 0
@@ -201,23 +224,10 @@ class Worker:
             )
             connection.settle()
 
-    def _serve_good(self, connection: Connection, error: FrameError, arrived: float) -> None:
-        """Serve the complete frames before the bad bytes, then close."""
-        frames, error.frames = error.frames, []
-        connection.context.may_join = False  # a lone one would be dropped with its connection
-        try:
-            served = self.serve(connection, frames, arrived, 0.0)
-            if served < len(frames) or not connection.state.free:
-                self._keep(connection, frames, served, arrived, 0.0)
-        except FrameError as earlier:
-            error = earlier
-        if connection.left or connection.current is not None:
-            connection.bad = error
-        elif not connection.closed:
-            self._reject(connection, error)
-
     def _reject(self, connection: Connection, error: FrameError) -> None:
-        """Close over bad bytes; the good frames before them are answered first."""
+        """Close over bad bytes, once the good frames before them are answered."""
+        if connection.left or connection.current is not None or connection.closed:
+            return
         connection.write()
         self._stats.frames_rejected += 1
         left_out = self._shared.rejections.admit(connection.context.now)
@@ -238,13 +248,17 @@ class Worker:
         """Serve frames in order, as far as the turn allows; returns how many that were.
 
         The first one arrived then, on the loop's clock, and each other `step` seconds after the one
-        before. A lone one may join a run, to be served later in the round. Raises: FrameError when
-        a header does not decode: the connection is closed.
+        before. A lone one may join a run, to be served later in the round. A header that does not
+        decode spoils the connection: what is behind it counts as served.
         """
         context, number, count = connection.context, 0, len(frames)
         high_water = context.shared.limits.high_water_bytes
         while number < count:
-            number += self._serve(connection, frames, number, arrived + step * number, step)
+            try:
+                number += self._serve(connection, frames, number, arrived + step * number, step)
+            except FrameError as error:
+                connection.spoil(error)
+                return count
             if connection.unsent > high_water:
                 connection.write()
             if not connection.state.free or (number < count and monotonic() > context.turn_ends):
@@ -259,7 +273,10 @@ class Worker:
         arrived: float,
         step: float,
     ) -> int:
-        """Serve one frame, perhaps with some behind it, or have it join a run; returns how many."""
+        """Serve one frame, perhaps with some behind it, or have it join a run; returns how many.
+
+        Raises: FrameError when its header does not decode.
+        """
         encoding, header, body = frames[at]
         command = decode(encoding, header, body)
         command.arrived = arrived
@@ -379,29 +396,6 @@ class Worker:
         if not connection.requests or self._rates.limited:
             return piece.at
         return refuse_late(connection, piece, self._routes)
-
-
-def refuse_left(
-    connection: Connection, left: LeftBytes, refuse: Callable[[Connection, Piece], int]
-) -> Piece | None:
-    """Refuse what has waited too long; the first piece with something to serve.
-
-    None: there is nothing, or the turn is over.
-    """
-    resumed, context = connection.reading.resumed, connection.context
-    high_water = context.shared.limits.high_water_bytes
-    while (piece := left.first(resumed)) is not None and not connection.decoder.pending_bytes:
-        late = refuse(connection, piece)
-        if late == piece.at:
-            break
-        left.done(piece, late)
-        if connection.unsent > high_water:
-            connection.write()
-            if connection.paused or connection.closed:
-                break
-        if monotonic() > context.turn_ends:
-            return None
-    return piece
 
 
 def following(
