@@ -35,6 +35,7 @@ from aerobee.store.recovery import cut, start_check
 from aerobee.store.recovery.abort_file import AbortFile
 from aerobee.store.recovery.last_stop import LastStop, LastStopFile
 from aerobee.store.recovery.recovery import recover
+from aerobee.store.recovery.recovery_start import ALL_TOPICS, LastRun, TopicHistory
 from aerobee.store.replication.group import Group
 from aerobee.store.replication.log_in import LogIn
 from aerobee.store.replication.log_out import LogOut
@@ -71,11 +72,10 @@ class MessageStore:
         *,
         disk: Disk,
         clock: Clock,
-        topics_known: Callable[[str], bool] | None = None,
-        removed: Callable[[str, int], bool] | None = None,
+        topics: TopicHistory = ALL_TOPICS,
         in_group: bool = False,
     ) -> None:
-        """`topics_known` and `removed` are for the recovery: see `recover`.
+        """`topics` are for the recovery.
 
         `in_group`: `join_group` follows the load. Such a directory opens in no other way.
         """
@@ -85,8 +85,7 @@ class MessageStore:
         self.config = config
         self._disk = disk
         self.clock = clock
-        self._topics_known = topics_known
-        self._removed = removed
+        self._topics = topics
         self._in_group = in_group
         self._made_anew = False
         """Whether the directory had nothing of a store when it was loaded."""
@@ -266,15 +265,11 @@ class MessageStore:
                 recovery = recover(
                     self.commit_log,
                     self.queues,
-                    self._checkpoint_file.value,
-                    clean=clean,
-                    clock=self.clock,
+                    LastRun(clean, self._checkpoint_file.value, last_stop, self.points.load()),
+                    self._topics,
                     levels=self.levels,
                     crc=self.config.check_crc_on_recover,
-                    known=self._topics_known,
-                    removed=self._removed,
-                    last_stop=last_stop,
-                    point=self.points.load(),
+                    clock=self.clock,
                     progress=self.stats.recovery,
                 )
             start_check.remove_leftovers(self._disk, self.root, where)

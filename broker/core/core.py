@@ -16,6 +16,7 @@ from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.saved.tables import Tables
 from aerobee.remoting.server.addresses import packed_host
 from aerobee.store.message_store import MessageStore
+from aerobee.store.recovery.recovery_start import TopicHistory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,8 +66,7 @@ class Core:
             config.store,
             disk=disk,
             clock=clock,
-            topics_known=topics.is_known,
-            removed=topics.deleted.removed,
+            topics=TopicHistory(topics.is_known, topics.deleted.removed),
             in_group=config.failover.is_on,
         )
         if self.role.is_slave:

@@ -41,25 +41,24 @@ from aerobee.store.recovery.recovery_start import (
     FirstRecord,
     StartKind,
     abnormal_start,
-    kind_of,
     led_behind,
     normal_start,
     short_of,
 )
-from aerobee.store.results import Recovery, RecoveryProgress, UnitStatus
+from aerobee.store.results import Recovery, UnitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aerobee.store.clock import Clock
     from aerobee.store.files.mapped_file import MappedFile
-    from aerobee.store.format.checkpoint import Checkpoint
     from aerobee.store.format.record import RecordHeader
-    from aerobee.store.format.recovery_point import RecoveryPoint
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.queues.consume_queues import ConsumeQueues
-    from aerobee.store.recovery.last_stop import LastStop, QueueEnds
+    from aerobee.store.recovery.last_stop import QueueEnds
+    from aerobee.store.recovery.recovery_start import LastRun, TopicHistory
+    from aerobee.store.results import RecoveryProgress
 
 log = structlog.get_logger(__name__)
 
@@ -73,37 +72,24 @@ WRITE_EVERY_RECORDS = 65_536
 def recover(
     commit_log: CommitLog,
     queues: ConsumeQueues,
-    checkpoint: Checkpoint,
+    last_run: LastRun,
+    topics: TopicHistory,
     *,
-    clean: bool,
+    levels: DelayLevels,
+    crc: bool,
     clock: Clock,
-    levels: DelayLevels | None = None,
-    crc: bool = True,
-    known: Callable[[str], bool] | None = None,
-    removed: Callable[[str, int], bool] | None = None,
-    last_stop: LastStop | None = None,
-    point: RecoveryPoint | None = None,
-    progress: RecoveryProgress | None = None,
+    progress: RecoveryProgress,
 ) -> Recovery:
     """Make log and queues consistent; both are loaded, nothing is served yet.
 
-    `levels` dates the units of delayed messages. `known` says whether a topic still exists; the
-    queues of one that does not are not rebuilt from the whole log. `removed` says whether a topic
-    was deleted after the message at a physical offset: it gets no unit. `last_stop` counts after a
-    clean stop, `point` after a crash. `progress` is updated for readers in another thread.
+    `levels` dates the units of delayed messages. `crc`: whether that of a body is checked.
+    `progress` is updated for readers in another thread.
     Raises: StoreDamaged before anything is cut, when the cut would remove what was known to be
     safe.
     """
     began = clock.monotonic()
-    kind = StartKind.STOPPED if clean else StartKind.UNKNOWN
-    run = _Recovery(commit_log, queues, checkpoint, kind, levels or DelayLevels(), crc, known)
-    run.last_stop = last_stop if clean else None
-    if removed is not None:
-        run.removed = removed
-    if point is not None and not clean:
-        run.safe, run.point = point.log_end, point
-        run.kind = kind_of(commit_log, point)
-    run.progress = progress or RecoveryProgress()
+    clean, last_stop = last_run.clean, last_run.last_stop
+    run = _Recovery(commit_log, queues, last_run, topics, levels, progress, crc=crc)
     if commit_log.queue.files:
         if not clean:
             log.info(
@@ -114,18 +100,19 @@ def recover(
                 queues=len(queues.table),
             )
         refuse_holes(commit_log)
-        if run.last_stop is not None and point is not None:
-            warn_of_begin(commit_log, run.last_stop)
+        if last_stop is not None and last_run.point is not None:
+            warn_of_begin(commit_log, last_stop)
         run.find_start()
         run.walk()
         run.cut()
         run.make_durable()
     else:
         # After a crash queues may be ahead of the log, but the checkpoint never is.
-        known_end = max(run.safe, run.last_stop.log_end if run.last_stop else 0)
-        refuse_no_log(commit_log, checkpoint, known_end - 1)
+        known_end = last_stop.log_end if last_stop else last_run.synced_to
+        refuse_no_log(commit_log, last_run.checkpoint, known_end - 1)
         queues.recover(scan=not clean)
-        refuse_no_log(commit_log, checkpoint, queues.max_physical_offset() if clean else -1)
+        reach = queues.max_physical_offset() if clean else -1
+        refuse_no_log(commit_log, last_run.checkpoint, reach)
         queues.destroy()
     return Recovery(
         clean=clean,
@@ -147,10 +134,6 @@ def _reaches_into(queue: ConsumeQueue, physical_offset: int) -> bool:
     return last is not None and last.physical_offset < physical_offset < queue.max_physical_offset
 
 
-def _nothing_removed(_topic: str, _physical_offset: int) -> bool:
-    return False
-
-
 class _Recovery:
     """The state of one recovery; its methods are the steps, in order."""
 
@@ -158,30 +141,26 @@ class _Recovery:
         self,
         commit_log: CommitLog,
         queues: ConsumeQueues,
-        checkpoint: Checkpoint,
-        kind: StartKind,
+        last_run: LastRun,
+        topics: TopicHistory,
         levels: DelayLevels,
+        progress: RecoveryProgress,
+        *,
         crc: bool,
-        known: Callable[[str], bool] | None,
     ) -> None:
         self.log = commit_log
         self.queues = queues
-        self.checkpoint = checkpoint
-        self.kind = kind
+        self.last_run = last_run
+        self.kind = last_run.kind(commit_log)
+        self.topics = topics
         self.levels = levels
+        self.progress = progress
         self.crc = crc
-        self.known = known
-        self.removed: Callable[[str, int], bool] = _nothing_removed
         self.start = self.end = 0
         self.records = self.cut_bytes = self.last_store_timestamp = 0
-        self.physic = checkpoint.physic_msg_timestamp
-        self.last_stop: LastStop | None = None
-        self.safe = 0
-        """Every byte of the log before this one was on disk, by the last run's record."""
-        self.point: RecoveryPoint | None = None
+        self.physic = last_run.checkpoint.physic_msg_timestamp
         self.queues_end = 0
         """Every message before this byte of the log has its unit on disk."""
-        self.progress = RecoveryProgress()
         self.unsafe_from = -1
         """The first record that may not be on disk yet; −1 when all are."""
         self.last = -1
@@ -212,7 +191,9 @@ class _Recovery:
         if reach < 0:
             self.start = self.log.min_offset
         elif not stopped:
-            self.start = abnormal_start(self._first_records(), self.checkpoint.min_timestamp)
+            self.start = abnormal_start(
+                self._first_records(), self.last_run.checkpoint.min_timestamp
+            )
             # Any page that the checkpoint does not cover may be missing: built again.
             queues.truncate(self.start)
         else:
@@ -220,7 +201,7 @@ class _Recovery:
 
     def _start_at_point(self) -> bool:
         """Begin where the queues are known to be whole; False when they are not."""
-        point, queues, killed = self.point, self.queues, self.kind is StartKind.KILLED
+        point, queues, killed = self.last_run.point, self.queues, self.kind is StartKind.KILLED
         assert point is not None, self.kind
         synced = max(point.queues_end, self.log.min_offset)
         self.start = point.log_end if killed else synced
@@ -258,14 +239,14 @@ class _Recovery:
         self.progress.step = "log"
         self.end = self._pass()
         self._refuse()
-        stop = self.last_stop
+        stop = self.last_run.last_stop
         bounds = self.log.min_offset, self.end
         whole = stop is not None and (stop.log_begin, stop.log_end) == bounds
         short: dict[tuple[str, int], QueueEnds] = {}
         if stop and whole:
             # Deleted before the stop; the walk has passed their records.
             self._drop(lambda queue: queue.queue_id not in stop.queues.get(queue.topic, ()))
-            short = short_of(stop, self.queues, self.known)
+            short = short_of(stop, self.queues, self.topics.known)
         self.lost |= {
             key
             for key, ends in short.items()
@@ -296,13 +277,14 @@ class _Recovery:
     def _is_removed(self, queue: ConsumeQueue) -> bool:
         """Whether a kill left a queue in the midst of the deletion of its topic."""
         last = queue.max_physical_offset - 1
-        return last >= 0 and self.removed(queue.topic, last)
+        return last >= 0 and self.topics.removed(queue.topic, last)
 
     def _refuse(self) -> None:
         """Refuse damage that a cut would hide, before anything is removed."""
         refuse_foreign_bytes(self.log, self.end)
-        if self.end < self.safe:
-            more = f", though all of the log was on disk up to {self.safe}"
+        safe = self.last_run.synced_to
+        if self.end < safe:
+            more = f", though all of the log was on disk up to {safe}"
             refuse_damage(self.log, self.end, more)
         if self.led_to >= self.end:
             refuse_short(self.log, self.end, led_behind(self.queues, self.end))
@@ -310,7 +292,7 @@ class _Recovery:
             refuse_hole(self.log, self.end, self.last_store_timestamp)
         else:
             stopped = self.kind is StartKind.STOPPED
-            before = None if stopped else self.checkpoint.physic_msg_timestamp
+            before = None if stopped else self.last_run.checkpoint.physic_msg_timestamp
             refuse_loss(self.log, LogEnd(self.end, self.last_store_timestamp, before), self.crc)
 
     def _pass(self) -> int:
@@ -326,8 +308,9 @@ class _Recovery:
             return at
         self.last_store_timestamp = last.store_timestamp
         if self.kind.has_point and at > self.unsafe_from:
-            assert self.point is not None, self.kind
-            offsets = self.point.last, self.last, self.unsafe_from
+            point = self.last_run.point
+            assert point is not None, self.kind
+            offsets = point.last, self.last, self.unsafe_from
             killed = self.kind is StartKind.KILLED
             at, self.last = sound_end(self.log, *offsets, at, killed=killed)
             last = self.log.header_at(self.last)
@@ -360,7 +343,8 @@ class _Recovery:
                 kept = None
                 if header.kind == CRC and self.kind.has_point:
                     killed = self.kind is StartKind.KILLED
-                    kept = altered(self.log, file, at, safe=self.safe, killed=killed)
+                    safe = self.last_run.synced_to
+                    kept = altered(self.log, file, at, safe=safe, killed=killed)
                 if kept is None:
                     return at, header.kind == BLANK
                 header = kept
@@ -386,7 +370,7 @@ class _Recovery:
         key = topic, queue_id
         if header.sys_flag & NOT_QUEUED or key in self.lost:
             return
-        if not can_have_unit(topic, queue_id, 0) or self.removed(topic, position):
+        if not can_have_unit(topic, queue_id, 0) or self.topics.removed(topic, position):
             return
         queue = self.queues.obtain(topic, queue_id)
         if not can_have_unit(topic, queue_id, queue_offset):
@@ -448,7 +432,7 @@ class _Recovery:
             return False
         if queue.max_physical_offset >= 0 or queue.end_offset == queue_offset:
             return False
-        return self.known is None or self.known(queue.topic)
+        return self.topics.known(queue.topic)
 
     def cut(self) -> None:
         """End queues and log at the end of the walk; zero what is behind."""

@@ -6,15 +6,65 @@ Source: store format §5.3, §5.4.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from aerobee.store.format.checkpoint import Checkpoint
     from aerobee.store.format.recovery_point import RecoveryPoint
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.queues.consume_queues import ConsumeQueues
     from aerobee.store.recovery.last_stop import LastStop, QueueEnds
+
+
+class StartKind(Enum):
+    """The kinds of start: what is known of the run before."""
+
+    STOPPED = "it stopped cleanly"
+    KILLED = "only it was killed: all that it wrote is in the page cache, synced or not"
+    POWER_CUT = "its recovery point counts, and the page cache is another one"
+    UNKNOWN = "it crashed, and nothing but the checkpoint tells what was on disk"
+
+    @property
+    def has_point(self) -> bool:
+        """Whether the recovery point counts."""
+        return self in (StartKind.KILLED, StartKind.POWER_CUT)
+
+
+class LastRun(NamedTuple):
+    """The files in which the last run has told how far it came."""
+
+    clean: bool
+    """Whether it stopped cleanly."""
+    checkpoint: Checkpoint
+    last_stop: LastStop | None
+    """Only of a clean stop."""
+    point: RecoveryPoint | None
+
+    @property
+    def synced_to(self) -> int:
+        """After a crash: every byte of the log before this one was on disk."""
+        return 0 if self.clean or self.point is None else self.point.log_end
+
+    def kind(self, commit_log: CommitLog) -> StartKind:
+        """What this start can rely on. Raises: OSError."""
+        if self.clean:
+            return StartKind.STOPPED
+        return StartKind.UNKNOWN if self.point is None else kind_of(commit_log, self.point)
+
+
+class TopicHistory(NamedTuple):
+    """What became of topics, as the owner of the store knows."""
+
+    known: Callable[[str], bool] = lambda _topic: True
+    """Whether a topic exists: the queues of another are not rebuilt from the whole log."""
+    removed: Callable[[str, int], bool] = lambda _topic, _physical_offset: False
+    """Whether a topic was deleted after the message at a physical offset, which gets no unit."""
+
+
+ALL_TOPICS: Final = TopicHistory()
+"""That of a store whose owner knows of none: every topic exists."""
 
 
 class FirstRecord(NamedTuple):
@@ -49,7 +99,7 @@ def abnormal_start(newest_first: Iterable[FirstRecord], min_timestamp: int) -> i
 
 
 def short_of(
-    last: LastStop, queues: ConsumeQueues, known: Callable[[str], bool] | None
+    last: LastStop, queues: ConsumeQueues, known: Callable[[str], bool]
 ) -> dict[tuple[str, int], QueueEnds]:
     """Queues that are shorter than at the last stop, when the log is not; without deleted
     topics.
@@ -59,7 +109,7 @@ def short_of(
         for queue_id, ends in ends_by_id.items():
             queue = queues.table.get((topic, queue_id))
             whole = queue and queue.end_offset == ends.end and queue.min_offset <= ends.begin
-            if not whole and (known is None or known(topic)):
+            if not whole and known(topic):
                 short[topic, queue_id] = ends
     return short
 
@@ -74,20 +124,6 @@ def led_behind(queues: ConsumeQueues, end_offset: int) -> list[int]:
         for unit in units
         if unit is not None and unit.physical_offset >= end_offset
     ]
-
-
-class StartKind(Enum):
-    """The kinds of start: what is known of the run before."""
-
-    STOPPED = "it stopped cleanly"
-    KILLED = "only it was killed: all that it wrote is in the page cache, synced or not"
-    POWER_CUT = "its recovery point counts, and the page cache is another one"
-    UNKNOWN = "it crashed, and nothing but the checkpoint tells what was on disk"
-
-    @property
-    def has_point(self) -> bool:
-        """Whether the recovery point counts."""
-        return self in (StartKind.KILLED, StartKind.POWER_CUT)
 
 
 def kind_of(commit_log: CommitLog, point: RecoveryPoint) -> StartKind:

@@ -20,6 +20,7 @@ from aerobee.store.recovery.abort_file import AbortFile
 from aerobee.store.recovery.recovery_start import (
     FirstRecord,
     StartKind,
+    TopicHistory,
     abnormal_start,
     kind_of,
     normal_start,
@@ -367,7 +368,7 @@ def test_queues_of_a_topic_that_is_gone_are_not_missed(model: StoreModel) -> Non
         small_config(model.root),
         disk=model.disk,
         clock=model.clock,
-        topics_known=lambda topic: False,
+        topics=TopicHistory(known=lambda topic: False),
     )
     assert store.load().rebuilt_queues == 0
     assert store.max_offset("T", 0) == 0
@@ -385,7 +386,7 @@ def test_the_queues_of_a_topic_that_is_gone_are_not_searched_for(model: StoreMod
         small_config(model.root),
         disk=model.disk,
         clock=model.clock,
-        topics_known=lambda topic: False,
+        topics=TopicHistory(known=lambda topic: False),
     )
     assert store.load().rebuilt_queues == 0
 
@@ -411,8 +412,10 @@ def test_what_was_stored_before_a_deletion_gets_no_units(
         small_config(model.root),
         disk=model.disk,
         clock=model.clock,
-        topics_known=lambda topic: topic != "T",
-        removed=lambda topic, offset: topic == "T" and offset < end,
+        topics=TopicHistory(
+            known=lambda topic: topic != "T",
+            removed=lambda topic, offset: topic == "T" and offset < end,
+        ),
     )
     store.load()
     assert set(store.queues.table) == {("other", 0)}
