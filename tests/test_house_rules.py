@@ -20,7 +20,6 @@ from tests.kit.source_tree import (
     folder_graphs,
     folder_name,
     groups,
-    import_graph,
     length,
     modules,
     packages,
@@ -282,12 +281,6 @@ def test_nothing_is_imported_by_the_name_of_its_folder() -> None:
         if below(name, LINKED)
     ]
     assert not wrong, lines(*wrong)
-
-
-def test_no_import_goes_in_a_circle() -> None:
-    """Not even one for type checkers, or inside a function."""
-    circles = groups(import_graph(MODULES))
-    assert not circles, lines(*(" ".join(circle) for circle in circles))
 
 
 def test_no_folders_import_each_other() -> None:
