@@ -45,6 +45,8 @@ WORDS_OF_TEMPLATES = {"finding.verb", "state", "group.state", "group.word"}
 """Those that modules say, where `of_modules` finds them."""
 FAILING = ("console.py", "lists.py", "pages/*.py")
 """Modules whose failures pages show."""
+OF_QUESTIONS = {"title", "question", "verb", "done"}
+"""The texts of a row in the table of questions."""
 NAMES = {"Aerobee", "English"}
 """What is the same in every language."""
 
@@ -78,6 +80,8 @@ def of_modules() -> Iterator[str]:
                 found = list(node.args[:1])
             elif name_of(node.func) == "State":
                 found = list(node.args[1:])
+            elif name_of(node.func) == "Question":
+                found = [given.value for given in node.keywords if given.arg in OF_QUESTIONS]
             else:
                 continue
             yield from filter(None, map(is_text, found))

@@ -132,6 +132,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "letters",
             "live",
             "people",
+            "questions",
             "roles",
             "routes",
             "views",

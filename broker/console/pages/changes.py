@@ -1,7 +1,7 @@
-"""Pages that change something: each says what will follow, and does it when that is confirmed.
+"""Pages with a form of their own that change something: what will follow, then what came of it.
 
 A GET never changes anything. The consequence that it tells is read, or comes from the command,
-tried with `dry_run`.
+tried with `dry_run`. Pages that only ask are in `questions`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Changes:
         return await self._console.call(viewer_of(request), name, arguments, confirmed=True)
 
     async def _done(
-        self, request: Request, title: str, result: str, back: str, outcome: Outcome, here: str = ""
+        self, request: Request, title: str, result: str, back: str, outcome: Outcome, here: str
     ) -> Response:
         value = outcome.value
         return await self._frame.done(
@@ -47,94 +47,6 @@ class Changes:
             notes=outcome.notes,
             rows=value if isinstance(value, list) else [],
         )
-
-    async def _ask(
-        self,
-        request: Request,
-        title: str,
-        question: str,
-        verb: str,
-        *,
-        here: str,
-        path: str,
-        back: str,
-        fields: Sequence[tuple[str, str]],
-        grave: bool = False,
-    ) -> Response:
-        return await self._frame.show(
-            request,
-            "ask.html",
-            here=here,
-            title=title,
-            question=question,
-            verb=verb,
-            path=path,
-            back=back,
-            fields=fields,
-            grave=grave,
-        )
-
-    # ── Groups ──
-
-    async def pause(self, request: Request) -> Response:
-        """Have a group get nothing more."""
-        text, name = self._frame.translator(request), await _named(request, "name")
-        back, title = link("/group", name=name), text("Pause {name}", name=name)
-        if request.method == "POST":
-            outcome = await self._call(request, "group.pause", {"name": name})
-            result = text("Group {name} gets no more messages.", name=name)
-            return await self._done(request, title, result, back, outcome, "/groups")
-        row = await self._group(request, name)
-        question = text(
-            "Brokers give group {name} no more messages until it is let go on. Its {members} "
-            "members stay connected; {lag} messages wait now, and those that expire meanwhile are "
-            "never read.",
-            name=name,
-            members=_told(row["members"], text),
-            lag=_told(row["lag"], text),
-        )
-        return await self._ask(
-            request,
-            title,
-            question,
-            text("Pause"),
-            here="/groups",
-            path="/group/pause",
-            back=back,
-            fields=[("name", name)],
-            grave=True,
-        )
-
-    async def resume(self, request: Request) -> Response:
-        """Let a group go on."""
-        text, name = self._frame.translator(request), await _named(request, "name")
-        back, title = link("/group", name=name), text("Let {name} go on", name=name)
-        if request.method == "POST":
-            outcome = await self._call(request, "group.resume", {"name": name})
-            result = text("Group {name} gets messages again.", name=name)
-            return await self._done(request, title, result, back, outcome, "/groups")
-        row = await self._group(request, name)
-        question = text(
-            "Brokers give group {name} messages again, from where it stood: {lag} wait for it.",
-            name=name,
-            lag=_told(row["lag"], text),
-        )
-        return await self._ask(
-            request,
-            title,
-            question,
-            text("Let it go on"),
-            here="/groups",
-            path="/group/resume",
-            back=back,
-            fields=[("name", name)],
-        )
-
-    async def _group(self, request: Request, name: str) -> Mapping[str, Any]:
-        """A group, if the viewer may see it; else nothing is known of it."""
-        groups, _ = await self._console.rows(viewer_of(request), "groups")
-        rows = (row for row in groups if row["group"] == name)
-        return next(rows, {"members": None, "lag": None})
 
     async def reset(self, request: Request) -> Response:
         """Move the offsets of a group: first without effect, then as that has result."""
@@ -181,8 +93,6 @@ class Changes:
                 states.proposed, topics, "topic", query["topic"]
             ),
         )
-
-    # ── Topics ──
 
     async def new_topic(self, request: Request) -> Response:
         """Make a topic."""
@@ -248,12 +158,13 @@ class Changes:
                     "{hidden} messages in queues beyond that become invisible to consumers.",
                     hidden=formats.number(hidden),
                 )
-            return await self._ask(
+            return await self._frame.show(
                 request,
-                title,
-                question,
-                text("Change it"),
+                "ask.html",
                 here="/topics",
+                title=title,
+                question=question,
+                verb=text("Change it"),
                 path="/topic/alter",
                 back=back,
                 fields=fields,
@@ -271,71 +182,6 @@ class Changes:
             perm=now["perm"],
             verb=text("Change …"),
         )
-
-    async def delete_topic(self, request: Request) -> Response:
-        """Delete a topic with all that lies in it."""
-        text, name = self._frame.translator(request), await _named(request, "name")
-        title = text("Delete topic {name}", name=name)
-        if request.method == "POST":
-            outcome = await self._call(request, "topic.delete", {"name": name})
-            result = text("Topic {name} is deleted.", name=name)
-            return await self._done(request, title, result, "/topics", outcome, "/topics")
-        arguments = {"name": name, "dry_run": True}
-        lost = (await self._console.call(viewer_of(request), "topic.delete", arguments)).value
-        groups = ", ".join(
-            f"{group} ({text('{n} behind', n=formats.number(lag))})"
-            for group, lag in lost["groups"].items()
-        )
-        question = text(
-            "{messages} messages of topic {name} are deleted, and the offsets of the groups that "
-            "read it: {groups}. Nothing brings them back.",
-            messages=formats.number(lost["messages"]),
-            name=name,
-            groups=groups or text("none"),
-        )
-        return await self._ask(
-            request,
-            title,
-            question,
-            text("Delete it"),
-            here="/topics",
-            path="/topic/delete",
-            back=link("/topic", name=name),
-            fields=[("name", name)],
-            grave=True,
-        )
-
-    # ── Clients ──
-
-    async def close_client(self, request: Request) -> Response:
-        """Close the connections of a client."""
-        text, identity = self._frame.translator(request), await _named(request, "id")
-        back, title = (
-            link("/client", id=identity),
-            text("Close the connections of {id}", id=identity),
-        )
-        if request.method == "POST":
-            outcome = await self._call(request, "connections.close", {"client": identity})
-            result = text("The connections of {id} are closed.", id=identity)
-            return await self._done(request, title, result, back, outcome, "/clients")
-        question = text(
-            "All connections of {id} are closed. Most clients connect again by themselves: to keep "
-            "one out, disable its user or pause its group.",
-            id=identity,
-        )
-        return await self._ask(
-            request,
-            title,
-            question,
-            text("Close them"),
-            here="/clients",
-            path="/client/close",
-            back=back,
-            fields=[("id", identity)],
-            grave=True,
-        )
-
-    # ── The broker ──
 
     async def setting(self, request: Request) -> Response:
         """Change a setting of the running broker."""
@@ -364,28 +210,18 @@ class Changes:
             before=setting["value"],
             after=value,
         )
-        return await self._ask(
+        return await self._frame.show(
             request,
-            title,
-            question,
-            text("Change it"),
+            "ask.html",
             here="/settings",
+            title=title,
+            question=question,
+            verb=text("Change it"),
             path="/setting",
             back=link("/setting", key=key),
             fields=[("key", key), ("value", value)],
+            grave=False,
         )
-
-
-# ── What the pages share ──
-
-
-async def _named(request: Request, name: str) -> str:
-    """The name that a change is about: a field of the form, or of the query. Raises: Failure."""
-    return (await given_fields(request)).needed(name)
-
-
-def _told(count: int | None, text: Callable[..., str]) -> str:
-    return formats.number(count) or text("an unknown number of")
 
 
 def _has_queues(topic: Mapping[str, Any], queues: int) -> bool:

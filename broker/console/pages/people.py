@@ -1,11 +1,11 @@
-"""Pages on which users are made and deleted, and rights given and taken."""
+"""Pages on which users are made and rights given; `questions` deletes users and takes rights."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from aerobee.broker.console.looks.viewers import Failure
-from aerobee.broker.console.pages.frame import Fields, form_of, given_fields, viewer_of
+from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
 from aerobee.broker.console.pages.links import link
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class People:
-    """The pages on which users and rights change."""
+    """The pages on which users and rights are given."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
@@ -37,24 +37,6 @@ class People:
             result += " " + text("Without rights: grant some now.")
         return await self._done(request, result, link("/users", user=name))
 
-    async def delete(self, request: Request) -> Response:
-        """Delete a user with all rights."""
-        text = self._frame.translator(request)
-        form = await given_fields(request)
-        name = form.needed("name")
-        if request.method == "POST":
-            await self._console.call(
-                viewer_of(request), "users.delete", {"name": name}, confirmed=True
-            )
-            return await self._done(request, text("User {name} is deleted.", name=name))
-        question = text(
-            "User {name} is deleted with all rights. Clients that sign in as {name} are refused "
-            "from then on, and their connections end.",
-            name=name,
-        )
-        fields = [("name", name)]
-        return await self._ask(request, question, text("Delete"), "/user/delete", fields)
-
     async def grant(self, request: Request) -> Response:
         """Give a right."""
         text = self._frame.translator(request)
@@ -74,23 +56,6 @@ class People:
         )
         return await self._done(request, result)
 
-    async def revoke(self, request: Request) -> Response:
-        """Take a right."""
-        text = self._frame.translator(request)
-        form = await given_fields(request)
-        user, resource = form.needed("user"), form.needed("resource")
-        values = {"user": user, "resource": resource}
-        if request.method == "POST":
-            await self._console.call(viewer_of(request), "acl.revoke", values, confirmed=True)
-            return await self._done(request, text("{user} has no entry on {resource}.", **values))
-        question = text(
-            "The entry of {user} on {resource} is taken away: what it allowed is refused from the "
-            "next request on.",
-            **values,
-        )
-        fields = [*values.items()]
-        return await self._ask(request, question, text("Take away"), "/right/delete", fields)
-
     async def _done(self, request: Request, result: str, back: str = "/users") -> Response:
         return await self._frame.done(
             request,
@@ -98,20 +63,4 @@ class People:
             title=self._frame.translator(request)("Users and rights"),
             result=result,
             back=back,
-        )
-
-    async def _ask(
-        self, request: Request, question: str, verb: str, path: str, fields: list[tuple[str, str]]
-    ) -> Response:
-        return await self._frame.show(
-            request,
-            "ask.html",
-            here="/users",
-            title=self._frame.translator(request)("Users and rights"),
-            question=question,
-            verb=verb,
-            path=path,
-            back="/users",
-            fields=fields,
-            grave=True,
         )

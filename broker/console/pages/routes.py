@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aerobee.broker.console.pages import questions
 from aerobee.broker.console.pages.changes import Changes
 from aerobee.broker.console.pages.frame import Fields, Frame
 from aerobee.broker.console.pages.letters import Letters
@@ -60,19 +61,14 @@ def routes(console: Console) -> list[Route]:
         "/live/tail": live.tail,
     }
     changed = {
-        "/group/pause": changes.pause,
-        "/group/resume": changes.resume,
+        **questions.pages(frame),
         "/reset": changes.reset,
         "/topic/new": changes.new_topic,
         "/topic/alter": changes.alter_topic,
-        "/topic/delete": changes.delete_topic,
-        "/client/close": changes.close_client,
         "/setting": changes.setting,
         "/switch": roles.switch,
         "/promote": roles.promote,
         "/letters/edit": letters.edit,
-        "/user/delete": people.delete,
-        "/right/delete": people.revoke,
     }
     ordered = {"/letters/resend": letters.resend, "/users": people.create, "/rights": people.grant}
 
