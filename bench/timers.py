@@ -25,7 +25,8 @@ from typing import NamedTuple
 from bench.arguments import program, whole_or_0
 from bench.load import BINARY, DEFAULT_SIZES, build
 from bench.machine import describe
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, MiB
+from tests.kit.health import rss_anon
 from tests.kit.raw_client import RawConnection, properties_text, request_frame, send_fields
 from tests.kit.reading import max_offset
 
@@ -41,14 +42,6 @@ LOAD_S, SHORT_LOAD_S = 6.0, 4.0
 DELAY_S = 20
 DELAYED = DEFAULT_SIZES | {"messageDelayLevel": f"{DELAY_S}s"}
 RATE = re.compile(r"msgs/s=([\d.]+)")
-
-
-def rss_anon_mb(pid: int) -> float:
-    """Private memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    found = re.search(r"RssAnon:\s+(\d+) kB", status)
-    assert found is not None
-    return int(found[1]) / 1000
 
 
 def send_timers(address: str, times_ms: list[int]) -> float:
@@ -176,21 +169,21 @@ def waiting(count: int, folder: str) -> None:
     rng = random.Random(SEED)
     with BrokerProcess(data=Path(folder) / "waiting", settings=DEFAULT_SIZES) as broker:
         pid = broker.child.pid
-        before = rss_anon_mb(pid)
+        before = rss_anon(pid) / MiB
         now_ms = int(time.time() * 1000)
         times = [now_ms + rng.randrange(3_600_000, 39 * 86_400_000) for _ in range(count)]
         sent_s = send_timers(broker.address, times)
         time.sleep(3)
         print(
             f"{count:,} timers over 39 days sent in {sent_s:.0f} s: "
-            f"{before:.0f} MB before, {rss_anon_mb(pid):.0f} MB with all of them"
+            f"{before:.0f} MiB before, {rss_anon(pid) / MiB:.0f} MiB with all of them"
         )
         broker.stop()
         broker.start()
         assert broker.ready is not None
         ready = broker.ready
-        memory = rss_anon_mb(broker.child.pid)
-        print(f"ready again ({ready.recovered}) in {ready.elapsed_s} s, {memory:.0f} MB")
+        memory = rss_anon(broker.child.pid) / MiB
+        print(f"ready again ({ready.recovered}) in {ready.elapsed_s} s, {memory:.0f} MiB")
 
 
 @program

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from bench.beside_java.figures import AT_LEAST, AT_MOST, STRANGERS, Row, Target
 from bench.beside_java.sides import attempt, standing, take_turns
 from bench.load import SENDS, Case, load
+from tests.kit.broker_process import MiB
+from tests.kit.health import rss_anon
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,7 +140,7 @@ def take_rows(
                 with nullcontext(kept) if kept else fresh as every:
                     sides = [side for side in every if side.name not in STRANGERS or names]
                     for side in sides:
-                        memory.add(side.name, {"idle_mb": private_mb(side.pid)})
+                        memory.add(side.name, {"idle_mb": rss_anon(side.pid) / MiB})
                     turn_by_turn(plan, sides, work, row)
 
             row = Row(work.case.name, work.targets)
@@ -172,9 +174,3 @@ def spoken(case: Case, side: Side) -> Case:
     if side.name not in STRANGERS:
         return case
     return replace(case, options=("-speak", side.name, *case.options))
-
-
-def private_mb(pid: int) -> float:
-    """RssAnon of a process, in MB of 1,048,576 bytes as the generators count."""
-    with open(f"/proc/{pid}/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("RssAnon:"))

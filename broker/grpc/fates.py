@@ -165,12 +165,16 @@ class Fates:
         rpc.request(change_of(group, topic, handle, hidden_ms), changed)
 
     def give_back(
-        self, caller: GrpcCaller, group: str, topic: str, handles: Iterable[Handle]
+        self,
+        caller: GrpcCaller,
+        group: str,
+        topic: str,
+        handles: Iterable[Handle],
+        then: Callable[[Answer], None] = lambda _: None,
     ) -> None:
-        """Make messages visible again that their client has not got."""
+        """Make messages visible again that their client has not got, or works on no more."""
         for handle in handles:
-            header = change_of(group, topic, handle, GIVEN_BACK_MS)
-            caller.ask(header, lambda _: None, own=True)
+            caller.ask(change_of(group, topic, handle, GIVEN_BACK_MS), then, own=True)
 
     def take_back(
         self, caller: GrpcCaller, group: str, topic: str, handles: Iterable[Handle]
@@ -267,8 +271,7 @@ class Fates:
                 self._refusing = True
                 self.kept.leave(kept)
 
-        header = change_of(kept.group, kept.topic, kept.current, GIVEN_BACK_MS)
-        caller.ask(header, given, own=True)
+        self.give_back(caller, kept.group, kept.topic, (kept.current,), given)
 
     def _renew(self, caller: GrpcCaller, kept: KeptHandle) -> None:
         """Hide a message again, with the rights that the account of its client has now. Of a client

@@ -229,15 +229,17 @@ class KeptHandles:
     def client_gone(self, client: Client) -> None:
         """Nobody works on the messages of a client any more."""
         for work in self._clients.pop(client, {}).values():
-            work.ended = work.visible = True
-            self._left.append(work)
+            self._end(work)
 
     def leave(self, kept: KeptHandle) -> None:
         """A message is to be visible again, as are those of a client that has gone."""
         work = Work(kept.group, kept.topic)
         work.handles[kept.first.text()] = kept
-        work.ended = work.visible = True
         self._count += 1
+        self._end(work)
+
+    def _end(self, work: Work) -> None:
+        work.ended = work.visible = True
         self._left.append(work)
 
     def forget_all(self) -> None:
