@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.broker.admin.admin import AdminProcessor
 from aerobee.broker.admin.cleanup import CleanupProcessor
 from aerobee.broker.admin.client_calls import ClientCalls
+from aerobee.broker.admin.connected_clients import ConnectedClients
 from aerobee.broker.admin.consumption import ConsumptionProcessor
+from aerobee.broker.admin.figures import Figures
 from aerobee.broker.admin.runtime_info import RuntimeInfo
 from aerobee.broker.admin.topic_deletion import TopicDeletion
 from aerobee.broker.core.feature import Feature
@@ -41,7 +42,8 @@ class AdminFeature(Feature):
     ) -> None:
         sampling, lags = metrics.sampling, metrics.lags
         info = RuntimeInfo(core, sampling=sampling, delays=delays, timers=timers, copies=copies)
-        ask = AdminProcessor(core, consumers=consumers, samples=sampling.samples, runtime_info=info)
+        figures = Figures(sampling.samples, info)
+        connected = ConnectedClients(consumers.clients, core.clock)
         consumption = ConsumptionProcessor(
             core, topics=topics.table, consumers=consumers, samples=sampling.samples, lags=lags
         )
@@ -56,23 +58,23 @@ class AdminFeature(Feature):
         self.deletion = deletion = TopicDeletion(core, topics, consumers)
         self.routes = (
             Route(topic.DeleteTopicInBroker, deletion.delete, "admin"),
-            Route(admin.GetBrokerRuntimeInfo, ask.runtime, "admin"),
+            Route(admin.GetBrokerRuntimeInfo, figures.runtime, "admin"),
             Route(admin.GetTopicStatsInfo, consumption.topic_stats, "admin"),
-            Route(admin.GetConsumerConnectionList, ask.consumer_connections, "admin"),
-            Route(admin.GetProducerConnectionList, ask.producer_connections, "admin"),
+            Route(admin.GetConsumerConnectionList, connected.consumer_connections, "admin"),
+            Route(admin.GetProducerConnectionList, connected.producer_connections, "admin"),
             Route(admin.GetConsumeStats, consumption.consume_stats, "admin"),
             Route(admin.QueryTopicConsumeByWho, consumption.groups_of, "admin"),
             Route(admin.QueryTopicsByConsumer, consumption.topics_with_offsets, "admin"),
             Route(admin.GetBrokerConsumeStats, consumption.all_consume_stats, "admin"),
             Route(admin.QueryConsumeTimeSpan, consumption.time_spans, "admin"),
             Route(admin.QueryConsumeQueue, consumption.units, "admin"),
-            Route(admin.GetAllProducerInfo, ask.all_producers, "admin"),
-            Route(admin.QuerySubscriptionByConsumer, ask.subscription, "admin"),
+            Route(admin.GetAllProducerInfo, connected.all_producers, "admin"),
+            Route(admin.QuerySubscriptionByConsumer, connected.subscription, "admin"),
             # A pool without other slow requests: a silent client occupies its worker for long.
             Route(admin.GetConsumerRunningInfo, calls.running_info, "client_manager"),
             Route(admin.ConsumeMessageDirectly, calls.consume_directly, "client_manager"),
             Route(admin.CloseClient, calls.close, "admin"),
-            Route(admin.ViewBrokerStatsData, ask.stats_data, "admin"),
+            Route(admin.ViewBrokerStatsData, figures.stats_data, "admin"),
             Route(cleanup.DeleteExpiredCommitLog, clean.delete_expired_log, "admin"),
             Route(cleanup.CleanExpiredConsumeQueue, clean.clean_expired_queues, "admin"),
             Route(cleanup.CleanUnusedTopic, clean.clean_unused_topics, "admin"),

@@ -22,6 +22,7 @@ from aerobee.store.format.properties import decode
 from aerobee.store.format.record import read
 
 if TYPE_CHECKING:
+    from aerobee.remoting.server.caller import CallerContext
     from aerobee.remoting.wire.header import Header
 
 QUESTIONS_MAX: Final = 64
@@ -36,7 +37,7 @@ class Respondent(Protocol):
         """Its address, with its port."""
 
     @property
-    def context(self) -> Any:
+    def context(self) -> CallerContext:
         """The state that the connections of its selector share."""
 
     @property

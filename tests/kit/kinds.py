@@ -117,10 +117,11 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "gate",
         ),
         "admin": (
-            "admin",
             "cleanup",
             "client_calls",
+            "connected_clients",
             "consumption",
+            "figures",
             "topic_deletion",
             "runtime_info",
         ),
