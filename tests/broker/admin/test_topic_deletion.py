@@ -15,6 +15,7 @@ from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.pop import PopMessage
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
+from aerobee.store.format.names import segment_name
 from tests.broker.desk import open_desk, said
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.faulty_disk import FaultyDisk
@@ -241,7 +242,8 @@ def test_a_topic_made_anew_has_its_own_messages_after_a_kill(
                 for number in range(10):
                     producer.send(Message(topic, b"old %d" % number))
                 if topic == "gone":
-                    eventually(queue_of_gone.exists, within_s=20, what="a file of its queue")
+                    file = queue_of_gone / "0" / segment_name(0)
+                    eventually(file.exists, within_s=20, what="a file of its queue")
                     shutil.copytree(queue_of_gone, tmp_path / "gone")
                 admin.delete_topic(topic)
                 assert topic not in admin.topics()
