@@ -312,7 +312,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "G1",
     ),
     "GET_TOPIC_STATS 202, GET_CONSUME_STATS 208, GET_BROKER_CONSUME_STATS 317": (
-        "broker/admin/test_admin.py"
+        "broker/admin/test_figures.py"
         "::test_consume_stats_of_more_queues_than_one_answer_holds_are_refused",
         "G1",
         "A1",

@@ -18,9 +18,7 @@ from aerobee.remoting.wire.headers.admin import (
     GetBrokerConfig,
     GetBrokerConfigResponse,
     GetBrokerRuntimeInfo,
-    GetConsumerConnectionList,
     GetConsumeStats,
-    GetProducerConnectionList,
     GetTopicStatsInfo,
     QueryTopicConsumeByWho,
     QueryTopicsByConsumer,
@@ -205,28 +203,6 @@ async def test_a_groups_topics_are_those_that_it_has_offsets_of(tmp_path: Path) 
         assert answer["topicList"] == ["%RETRY%g", "a", "t"]
         assert answer["brokerAddr"] == desk.address
         assert read(await desk.ask(QueryTopicsByConsumer(group="x")))["topicList"] == []
-
-
-async def test_connections_are_those_of_the_heartbeats(tmp_path: Path) -> None:
-    async with open_desk(tmp_path) as desk:
-        groups = [{"groupName": "p"}]
-        await beat(desk, consumerDataSet=[consumer("g", "t")], producerDataSet=groups)
-        member = {
-            "clientAddr": desk.peer.address,
-            "clientId": "1.2.3.4@7",
-            "language": "JAVA",
-            "version": 479,
-        }
-        consumers = read(await desk.ask(GetConsumerConnectionList(consumer_group="g")))
-        assert consumers["connectionSet"] == [member]
-        assert consumers["messageModel"] == "CLUSTERING"
-        assert consumers["subscriptionTable"]["t"]["subString"] == "*"
-        producers = read(await desk.ask(GetProducerConnectionList(producer_group="p")))
-        assert producers == {"connectionSet": [member]}
-        gone = await desk.ask(GetConsumerConnectionList(consumer_group="x"))
-        assert (gone.code, gone.remark) == (206, "the consumer group[x] not online")
-        gone = await desk.ask(GetProducerConnectionList(producer_group="x"))
-        assert (gone.code, gone.remark) == (1, "the producer group[x] not exist")
 
 
 async def test_figures_over_time_are_those_of_the_counters(
