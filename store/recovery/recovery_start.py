@@ -48,14 +48,14 @@ class LastRun(NamedTuple):
         return 0 if self.clean or self.point is None else self.point.log_end
 
     def kind(self, commit_log: CommitLog) -> StartKind:
-        """What this start can rely on. Raises: OSError."""
+        """The kind of this start, which says what it can rely on. Raises: OSError."""
         if self.clean:
             return StartKind.STOPPED
         return StartKind.UNKNOWN if self.point is None else kind_of(commit_log, self.point)
 
 
 class TopicHistory(NamedTuple):
-    """What became of topics, as the owner of the store knows."""
+    """The fate of topics, as the owner of the store knows it."""
 
     known: Callable[[str], bool] = lambda _topic: True
     """Whether a topic exists: the queues of another are not rebuilt from the whole log."""

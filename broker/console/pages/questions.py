@@ -177,13 +177,13 @@ async def _answer(frame: Frame, question: Question, request: Request) -> Respons
             notes=outcome.notes,
             rows=outcome.value if isinstance(outcome.value, list) else [],
         )
-    told = await question.tell(frame.console, viewer, next(iter(fields.values())), text)
+    values = await question.tell(frame.console, viewer, next(iter(fields.values())), text)
     return await frame.show(
         request,
         "ask.html",
         here=question.here,
         title=title,
-        question=text(question.question, **fields, **told),
+        question=text(question.question, **fields, **values),
         verb=text(question.verb),
         path=question.path,
         back=page,
