@@ -41,9 +41,7 @@ class PopStats:
         "since_ms",
     )
 
-    def __init__(
-        self, series_limit: int, known: Callable[[str, str], bool] = lambda *_: True
-    ) -> None:
+    def __init__(self, series_limit: int, known: Callable[[str, str], bool]) -> None:
         """`known`: whether there are such a topic and such a group."""
         self._limit = series_limit
         self._known = known

@@ -336,7 +336,7 @@ class GrpcCaller:
         then: Callable[[Answer], None],
         refused: Callable[[RpcRefused], None],
         *,
-        body: bytes = b"",
+        body: bytes,
         own: bool = False,
     ) -> None:
         """As `ask`, with other answers than success as what the client is told."""

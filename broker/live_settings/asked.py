@@ -35,7 +35,7 @@ PROBLEM_CHARS_MAX: Final = 240
 INVALID, FORBIDDEN = ResponseCode.INVALID_PARAMETER, ResponseCode.NO_PERMISSION
 
 
-def settings_asked(body: bytes, *, part: str = "") -> Mapping[str, Setting]:
+def settings_asked(body: bytes, *, part: str) -> Mapping[str, Setting]:
     """The settings in the body, lines of `key=value`, by canonical name.
 
     `part`: only settings of this part may be changed; empty: of any part. Raises: Refusal.

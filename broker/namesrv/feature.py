@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class NamesrvFeature(Feature):
     """The embedded name server with the routes of all registered brokers, including this one."""
 
-    def __init__(self, core: Core, topics: TopicTable, *, more: Sequence[Route] = ()) -> None:
+    def __init__(self, core: Core, topics: TopicTable, *, more: Sequence[Route]) -> None:
         """`more`: further requests that the name server answers."""
         config = core.config
         embedded = config.namesrv.embedded_namesrv

@@ -65,7 +65,7 @@ class Signals:
         stop: Callable[[], None],
         actions: Mapping[int, Callable[[], None]],
         *,
-        patient: bool = False,
+        patient: bool,
     ) -> None:
         self._stop = stop
         self._patient = patient

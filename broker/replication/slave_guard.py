@@ -23,7 +23,7 @@ class SlaveGuard:
     consumers may pull from a slave; `in_group`: the group decides on its master by itself.
     """
 
-    def __init__(self, role: Role, *, reads: Callable[[], bool], in_group: bool = False) -> None:
+    def __init__(self, role: Role, *, reads: Callable[[], bool], in_group: bool) -> None:
         self._answers = OF_A_GROUP if in_group else ANSWERS
         self._role = role
         self._reads = reads

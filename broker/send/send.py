@@ -18,11 +18,7 @@ from aerobee.broker.errors import PutPostponed, Refusal
 from aerobee.broker.send.answers import Put
 from aerobee.broker.send.known_properties import KnownProperties
 from aerobee.broker.send.priorities import place
-from aerobee.broker.send.special_sends import (
-    HOOKED,
-    MESSAGE_ILLEGAL,
-    Special,
-)
+from aerobee.broker.send.special_sends import HOOKED, MESSAGE_ILLEGAL, Special
 from aerobee.store.format.priority import PRIORITY
 from aerobee.store.format.properties import append, decode, encode
 from aerobee.store.format.record import TRANSACTION_MASK, MessageDraft
@@ -158,7 +154,7 @@ class Send:
         self, header: SendMessage | SendMessageV2, command: Command, connection: Caller
     ) -> Outcome:
         """Store each message of a batch (code 320, or the batch flag under another code)."""
-        _, draft, special = self._checked(header, command, connection, True, False)
+        _, draft, special = self._checked(header, command, connection, batch=True, saved=False)
         assert special is not None
         return special.way.serve(draft, special, header, command, connection)
 

@@ -61,7 +61,7 @@ class UserProcessor:
         users_file: SavedTable,
         acls_file: SavedTable,
         enabled: bool,
-        shared: bool = False,
+        shared: bool,
         cut_off: CutOff,
     ) -> None:
         """`shared`: another broker may have made a change already, which is no error then."""

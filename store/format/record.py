@@ -326,7 +326,7 @@ def parse_run(
     base: int,
     until: int,
     most: int,
-    crc: bool = False,
+    crc: bool,
 ) -> int:
     """Append the headers of ordinary records side by side from `data[at]` on, until there are
     `most`, or the next begins at `until` or behind; returns where they end. Hot.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.store.errors import StoreDamaged
 from aerobee.store.format.names import temporary_name
-from aerobee.store.format.timer import TIMER_UNIT, WHEEL_SLOT, WHEEL_SLOTS, WheelSlot
+from aerobee.store.format.timer import TIMER_UNIT, WHEEL_SLOT, WheelSlot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,9 +47,7 @@ class TimerWheel:
 
     __slots__ = ("_dirty", "_disk", "_memory", "_used", "path", "precision_ms", "slots")
 
-    def __init__(
-        self, disk: Disk, path: Path, *, precision_ms: int, slots: int = WHEEL_SLOTS
-    ) -> None:
+    def __init__(self, disk: Disk, path: Path, *, precision_ms: int, slots: int) -> None:
         self._disk = disk
         self._memory = disk.memory(slots * SLOT_BYTES)
         self._dirty: set[int] = set()

@@ -129,7 +129,7 @@ def message_of(
     topic: Any,
     *,
     handle: Handle | None = None,
-    attempt: int = 1,
+    attempt: int,
 ) -> Any:
     """A record as a message of this topic, a resource. `handle` None: it cannot be acknowledged."""
     body, encoding = as_read(record.body, record.sys_flag)
