@@ -373,8 +373,10 @@ class _Recovery:
         if not can_have_unit(topic, queue_id, 0) or self.topics.removed(topic, position):
             return
         queue = self.queues.obtain(topic, queue_id)
+        # A queue that is built from a log which is ours alone has no gap, wherever the point leads.
+        built = self.point is not None and key in self.built
         if not can_have_unit(topic, queue_id, queue_offset):
-            if self.kind.has_point:
+            if self.kind.has_point or built:
                 refuse_number(self.log, position, queue, queue_offset)
             return
         scan_key = queue_key(topic, queue_id)
@@ -396,7 +398,7 @@ class _Recovery:
         # With a gap, or a last unit that reaches into this record, the queue may be wrong, which
         # shows when it has been rebuilt.
         doubtful = status is not UnitStatus.ADDED and not repeated
-        if self.kind.has_point and (repeated or (doubtful and key in self.built)):
+        if (self.kind.has_point and repeated) or (built and status is not UnitStatus.ADDED):
             refuse_number(self.log, position, queue, queue_offset)
         if doubtful:
             self.lost.add(key)

@@ -826,6 +826,25 @@ def test_a_number_that_no_queue_can_have_is_the_damage_that_is_named(
         reopen(model)
 
 
+@pytest.mark.parametrize("number", [1 << 42, 1 << 59, 1])
+def test_a_damaged_number_in_the_last_record_of_the_point_is_refused(
+    model: StoreModel, number: int
+) -> None:
+    """The point fits the log no more, but what stands behind the record is not given up for that."""
+    for _ in range(3):
+        model.put("T", 0, BIG)
+    damaged = model.put("T", 0, BIG).physical_offset
+    flush_everything(model.store, model.disk)
+    for _ in range(3):
+        model.put("T", 0, BIG)
+    model.disk.kill()
+    change_in_log(model, damaged + HEAD.offset["queue_offset"], number.to_bytes(8, "big"))
+    for _ in range(2):
+        with pytest.raises(StoreDamaged, match=f"offset {damaged} .* has number {number} in"):
+            reopen(model)
+        model.disk.kill()
+
+
 def test_a_gap_in_the_numbers_names_the_place_of_the_last_good_one(model: StoreModel) -> None:
     """The record between them says that it is of another queue."""
     put_around_checkpoint(model, 8)
