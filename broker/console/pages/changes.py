@@ -144,14 +144,13 @@ class Changes:
             return await self._done(request, title, result, back, outcome, "/topics")
         now = topic["brokers"][0] if topic["brokers"] else {"write_queues": 8, "perm": "rw"}
         if request.method == "POST":
-            queues = _whole(form, "queues")
-            beyond = [row["messages"] for row in topic["queues"] if row["queue"] >= queues]
-            hidden = 0 if _has_queues(topic, queues) else sum(beyond)
+            queues, perm = _whole(form, "queues"), form["perm"] or now["perm"]
+            hidden = _hidden(topic, queues)
             question = text(
                 "Topic {name} gets {queues} queues on each broker, and clients may: {perm}.",
                 name=name,
                 queues=queues,
-                perm=form["perm"] or now["perm"],
+                perm=perm,
             )
             if hidden:
                 question += " " + text(
@@ -222,6 +221,13 @@ class Changes:
             fields=[("key", key), ("value", value)],
             grave=False,
         )
+
+
+def _hidden(topic: Mapping[str, Any], queues: int) -> int:
+    """The messages that nobody finds any more in a topic that gets so many queues."""
+    if _has_queues(topic, queues):
+        return 0
+    return sum(row["messages"] for row in topic["queues"] if row["queue"] >= queues)
 
 
 def _has_queues(topic: Mapping[str, Any], queues: int) -> bool:
