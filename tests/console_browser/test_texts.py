@@ -104,8 +104,8 @@ def failures() -> Iterator[tuple[str, ast.expr]]:
                     yield f"{path.name}:{node.lineno}", node.args[2]
 
 
-OF_OTHERS = {"str(error)", "self.readable"}
-"""What readers of forms say, and the reasons in `read_only`."""
+OF_OTHERS = {"str(error)", "self.readable", "' '.join(outcome.notes)"}
+"""What readers of forms say, the reasons in `read_only`, and the remarks of commands."""
 IN_API_ALONE = re.compile(
     r"^there is no operation |^name or secret is wrong|^this broker has no users"
 )
