@@ -374,7 +374,9 @@ class _Recovery:
             return
         queue = self.queues.obtain(topic, queue_id)
         # A queue that is built from a log which is ours alone has no gap, wherever the point leads.
-        built = self.point is not None and key in self.built
+        last_run = self.last_run
+        ours = last_run.point is not None and not last_run.clean
+        built = ours and key in self.built
         if not can_have_unit(topic, queue_id, queue_offset):
             if self.kind.has_point or built:
                 refuse_number(self.log, position, queue, queue_offset)

@@ -830,7 +830,7 @@ def test_a_number_that_no_queue_can_have_is_the_damage_that_is_named(
 def test_a_damaged_number_in_the_last_record_of_the_point_is_refused(
     model: StoreModel, number: int
 ) -> None:
-    """The point fits the log no more, but what stands behind the record is not given up for that."""
+    """The point fits the log no more, but what is behind the record is not given up for that."""
     for _ in range(3):
         model.put("T", 0, BIG)
     damaged = model.put("T", 0, BIG).physical_offset
