@@ -83,7 +83,7 @@ def roll(life: replica_kills.Life, cycle: Cycle, build: str | None) -> None:
             what="a send is answered 0 again",
         )
         load.wait_for_acks(load.acks + ACKS_BESIDE, within_s=IN_SYNC_WITHIN_S)
-    with life.loaded(cycle, also=GO_AWAY):
+    with life.loaded(cycle, also=replica_kills.GO_AWAY):
         changed(pair.master, build)
     pair.until_in_sync()
 
