@@ -9,7 +9,7 @@ not answer holds up no page.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -123,6 +123,10 @@ class ClusterLooks:
         self._end(kept, look)
 
     def _end(self, kept: KeptLook, look: ClusterLook) -> None:
+        if look.failure:
+            # What is known of brokers is unknown now, and no proof that there are none.
+            rows = untold(kept.look.rows, look.failure)
+            look = replace(look, rows=rows, dropped=kept.look.dropped)
         kept.look = look
         kept.at_work = False
         kept.made = self._clock.monotonic()
@@ -208,10 +212,23 @@ def dropped_since(before: ClusterLook, rows: Sequence[Row], now_ms: int) -> dict
 
 
 def dropped_row(row: Row) -> dict[str, Any]:
-    """The row of such a broker: who it was, and no figure of it."""
-    who = {name: row[name] for name in ("cluster", "broker", "id", "address")}
+    """The row of such a broker."""
     why = "the name servers have dropped it: it is down, or was taken away"
-    return dict.fromkeys(row) | who | {"state": "dead", "own": False, "why": why, "lacks": ""}
+    return bare_row(row, "dead", why)
+
+
+def bare_row(row: Row, state: str, why: str) -> dict[str, Any]:
+    """The row of a broker of an earlier look: who it is, and no figure of it."""
+    who = {name: row[name] for name in ("cluster", "broker", "id", "address")}
+    return dict.fromkeys(row) | who | {"state": state, "own": False, "why": why, "lacks": ""}
+
+
+def untold(rows: Sequence[Row], failure: str) -> list[Row]:
+    """The rows after a look that has failed: of the other brokers nothing is known."""
+    return [
+        row if row["own"] or row["state"] == "dead" else bare_row(row, "failing", failure)
+        for row in rows
+    ]
 
 
 def targets_in(look: Look, is_own: Callable[[str], bool]) -> list[BrokerInfo]:

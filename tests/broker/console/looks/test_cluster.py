@@ -24,6 +24,7 @@ from aerobee.broker.console.looks.cluster import (
     dropped_row,
     dropped_since,
 )
+from aerobee.broker.console.looks.merging import missing_of
 from aerobee.broker.console.looks.snapshot import ClusterLook
 from aerobee.broker.console.looks.viewers import Failure
 from aerobee.client.blocking.client import Client
@@ -381,6 +382,36 @@ async def test_each_account_has_its_own_look_and_its_own_failure() -> None:
     assert failed.failure == "no name server answers"
     assert (await other_than(None, looks, "b", works)).rows
     assert await looks.newest("a", fails) is failed
+
+
+@pytest.mark.trio
+async def test_a_look_that_fails_makes_no_cluster_of_one_broker() -> None:
+    """Else the own broker's lag would be that of the cluster while no name server answers."""
+    clock = HandClock()
+    looks = ClusterLooks(clock)
+    here, there, gone = (
+        row("here", "a:1", own=True),
+        row("there", "b:1", in_per_s=7.0),
+        row("gone", "c:1", state="dead"),
+    )
+
+    def works(before: ClusterLook) -> ClusterLook:
+        return ClusterLook(rows=(here, there, gone), dropped={"c:1": 1})
+
+    def fails(before: ClusterLook) -> ClusterLook:
+        raise Failure(503, "unreachable", "no name server answers")
+
+    shown = await other_than(None, looks, "a", works)
+    for _ in range(2):
+        clock.seconds += LOOK_S + 1
+        shown = await other_than(shown, looks, "a", fails)
+        assert shown.failure == "no name server answers"
+        assert shown.dropped == {"c:1": 1}
+        assert (shown.rows[0], shown.rows[2]) == (here, gone)
+        unknown = shown.rows[1]
+        assert (unknown["state"], unknown["why"]) == ("failing", shown.failure)
+        assert unknown["in_per_s"] is None
+        assert missing_of(shown) == ["gone", "there"]
 
 
 @pytest.mark.trio
