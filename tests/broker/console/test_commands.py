@@ -17,6 +17,7 @@ from aerobee.broker.console.commands import parameters_of
 from aerobee.broker.console.operations import GET, LISTS, OPERATIONS
 from tests.broker.console.conftest import ROOT, SECRET, client_of
 from tests.kit import prepared
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.kit.broker_process import BrokerProcess
@@ -213,9 +214,13 @@ def test_lists_have_what_rights_on_one_topic_show(owner: ConsoleClient, name: st
         assert name in ("audit", "settings")
         return
     about = ["Owned"] if name == "topics" else []
-    assert [row.get("topic") for row in answer.value if row.get("topic") or row.get("group")] == (
-        about
-    )
+
+    def shown() -> bool:
+        rows = owner.get(f"/{name}?limit=1000").value
+        return [row.get("topic") for row in rows if row.get("topic") or row.get("group")] == about
+
+    # A snapshot from before the topic was made may be shown while the next one is made.
+    eventually(shown, within_s=60.0, what=f"{name} of the owner")
     assert "Hidden" not in answer.body.decode()
 
 
