@@ -124,7 +124,7 @@ class ClusterLooks:
 
     def _end(self, kept: KeptLook, look: ClusterLook) -> None:
         if look.failure:
-            # What is known of brokers is unknown now, and no proof that there are none.
+            # A look that failed is no proof that the brokers of the one before are gone.
             rows = untold(kept.look.rows, look.failure)
             look = replace(look, rows=rows, dropped=kept.look.dropped)
         kept.look = look
