@@ -54,6 +54,8 @@ ROLLED: Final = ROLLS.encode() + b"\x01"
 _ENQUEUED_MARK: Final = ENQUEUED.encode() + b"\x01"
 _VERSION: Final = "v1"
 KEPT_BYTES: Final = 512
+ENDS_KEPT: Final = 256
+"""Timers of one second for one queue come one behind the other: more would be memory for nothing."""
 """Timer properties with more behind them are not kept."""
 FAR_MS: Final = 10**15
 """Beyond the limit of any configuration."""
@@ -187,7 +189,7 @@ class TimerProperties(NamedTuple):
         return cls(int(out), topic, queue_id, _DELETES in properties)
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=ENDS_KEPT)
 def _kept(end: bytes) -> TimerProperties | None:
     """The timer properties at the begin of these, if the hook has written them."""
     usual = _AS_WRITTEN.match(end)
