@@ -54,9 +54,9 @@ ROLLED: Final = ROLLS.encode() + b"\x01"
 _ENQUEUED_MARK: Final = ENQUEUED.encode() + b"\x01"
 _VERSION: Final = "v1"
 KEPT_BYTES: Final = 512
-ENDS_KEPT: Final = 256
-"""Timers of one second for one queue come one behind the other: more would be memory for nothing."""
 """Timer properties with more behind them are not kept."""
+ENDS_KEPT: Final = 256
+"""Timers of one second for one queue come one behind the other; others share nothing."""
 FAR_MS: Final = 10**15
 """Beyond the limit of any configuration."""
 
