@@ -139,6 +139,8 @@ class Consumer(Client):
         self.places = [*((PARKED, queue_id) for queue_id in range(QUEUES)), (RETRY, 0)]
         self.commits = {place: Commits() for place in self.places}
         self.at = dict.fromkeys(self.places, 0)
+        self.disk_fills = False
+        """Whether what waits may be deleted, for want of room."""
 
     def connected(self, connection: RawConnection) -> None:
         """Go on where the broker says; what it says must be true."""
@@ -155,7 +157,9 @@ class Consumer(Client):
         place = rng.choice(self.places)
         fields = pull_fields(GROUP, *place, self.at[place], maxMsgNums=AT_ONCE)
         for record in records(connection.call(PULL_MESSAGE, fields).body):
-            assert record.queue_offset == self.at[place], f"{place}: {record.queue_offset}"
+            if self.disk_fills:
+                self.at[place] = max(self.at[place], record.queue_offset)
+            assert record.queue_offset == self.at[place], (place, record.queue_offset, self.at)
             if not self.closing and rng.random() < 0.3:
                 self._hand_back(connection, record, rng.randrange(len(LEVELS_MS)))
             self.at[place] += 1
