@@ -14,7 +14,8 @@ import pytest
 
 from aerobee.blocking import AdminClient, Producer
 from aerobee.client.message import Message
-from tests.aerobee.spark.conftest import AUTOREGISTER, ROOT, check_java
+from tests.aerobee.spark.conftest import check_java
+from tests.aerobee.spark.small import AUTOREGISTER, FEW_ROWS, ROOT, quick_java
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.ports import HOST, free_port
 from tests.kit.process import Child
@@ -27,8 +28,6 @@ PROGRAM = Path(__file__).with_name("spark_cluster_program.py")
 START_WITHIN_S = 150
 RUN_WITHIN_S = 300
 MESSAGES = 1_000
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For processes that do not live long enough for more."""
 REGISTERED = "Successfully registered with master"
 
 
@@ -39,7 +38,7 @@ def environment(home: Path) -> dict[str, str]:
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": HOST,
         "SPARK_DAEMON_MEMORY": "128m",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+        "SPARK_DAEMON_JAVA_OPTS": quick_java(),
         # Its port is a fixed one.
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         "SPARK_LOCAL_DIRS": str(home / "local"),
@@ -111,9 +110,9 @@ def test_executors_of_a_cluster_read_and_write_with_what_they_were_sent(
     package = packed(tmp_path / "aerobee.zip")
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master]
     room = ["--executor-memory", "512m", "--driver-memory", "512m", "--py-files", str(package)]
-    conf = ["spark.ui.enabled=false", "spark.sql.shuffle.partitions=2", "spark.log.level=WARN"]
-    conf += ["spark.sql.codegen.wholeStage=false", "spark.sql.adaptive.enabled=false"]
-    conf += [f"spark.{one}.extraJavaOptions={QUICK_JAVA}" for one in ("driver", "executor")]
+    conf = ["spark.ui.enabled=false", "spark.log.level=WARN"]
+    conf += [f"{key}={value}" for key, value in FEW_ROWS.items()]
+    conf += [f"spark.{one}.extraJavaOptions={quick_java()}" for one in ("driver", "executor")]
     settings = [word for setting in conf for word in ("--conf", setting)]
     program = [str(PROGRAM), broker.namesrv_address, "source", "copy"]
     done = subprocess.run(

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from tests.aerobee.spark.conftest import AUTOREGISTER, LEAN, ROOT, check_java, unavailable
+from tests.aerobee.spark.conftest import check_java, unavailable
 from tests.aerobee.spark.filling import bodies, fill, make_topic
+from tests.aerobee.spark.small import FEW_ROWS, PYTHON_PATH, ROOT, quick_java
 from tests.kit.process import Child
 from tests.kit.waiting import eventually
 
@@ -40,11 +41,11 @@ WITHIN_S = 300
 @contextmanager
 def connect_server(home: Path) -> Iterator[str]:
     """The address of a server of Spark Connect; all that it writes goes below `home`."""
-    places = f"-Djava.io.tmpdir={home} -Dderby.system.home={home} {LEAN}"
+    places = f"-Djava.io.tmpdir={home} -Dderby.system.home={home} {quick_java()}"
     settings = {
         "spark.master": "local[2]",
         "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
+        **FEW_ROWS,
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.driver.extraJavaOptions": places,
         "spark.driver.memory": "1g",
@@ -61,7 +62,7 @@ def connect_server(home: Path) -> Iterator[str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         # Workers are processes of their own: this interpreter, this checkout.
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(AUTOREGISTER)]),
+        "PYTHONPATH": PYTHON_PATH,
     }
     with Child([*command, "spark-internal"], log=home / "server.log", env=environment) as server:
 

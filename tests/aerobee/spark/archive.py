@@ -10,7 +10,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from tests.aerobee.spark.conftest import ARCHIVE, session_for
+from tests.aerobee.spark.conftest import session_for
+from tests.aerobee.spark.small import ARCHIVE, LEAN
 
 
 def make() -> Path:
@@ -19,7 +20,8 @@ def make() -> Path:
         ARCHIVE.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as there:
             home, half = Path(there), Path(there) / "half"
-            with session_for(home, f"-XX:ArchiveClassesAtExit={half} -Xlog:cds=off") as session:
+            java = f"{LEAN} -XX:ArchiveClassesAtExit={half} -Xlog:cds=off"
+            with session_for(home, java) as session:
                 rows = session.range(100).selectExpr("id % 7 AS key", "id")
                 rows.groupBy("key").count().orderBy("key").collect()
                 rows.write.parquet(str(home / "rows"))

@@ -20,9 +20,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.aerobee.spark.jobs import packages
+from tests.aerobee.spark.small import FEW_ROWS, PYTHON_PATH, quick_java
 
-ROOT = Path(__file__).parents[3]
-AUTOREGISTER = ROOT / "aerobee" / "spark" / "autoregister"
 JAVA_NEEDED = 17
 PYSPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
 """The version that the tests run on: (4, 0)."""
@@ -32,10 +31,6 @@ JVM_ENDS_WITHIN_S = 300
 """One that makes an archive of its classes at its end takes its time."""
 PATIENCE_S = 120
 """How long Python and its JVM wait for each other's socket; 15 unless told."""
-ARCHIVE = ROOT / ".cache" / "java" / f"spark-{pyspark.__version__}.jsa"
-"""Where `archive.py` puts the classes that sessions load."""
-LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that lives for a minute does not get back what it puts into better code."""
 
 
 @pytest.fixture(scope="session")
@@ -46,25 +41,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def session_for(home: Path, options: str = "") -> Iterator[SparkSession]:
+def session_for(home: Path, java: str = "") -> Iterator[SparkSession]:
     """A session for what runs in this process, with all that Spark writes by itself below `home`.
 
-    `options`: of its JVM; else it takes its classes from the archive where that is there.
+    `java`: the options of its JVM, when they are to be others than ever.
     Skips where there is no Java for it.
     """
-    if not options and ARCHIVE.exists():
-        options = f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off"
     check_java()
     with pytest.MonkeyPatch.context() as patch:
         # Workers are processes of their own: this interpreter, this checkout.
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(AUTOREGISTER)]))
+        patch.setenv("PYTHONPATH", PYTHON_PATH)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("SPARK_LOCAL_DIRS", str(home / "local"))
         patch.setenv("SPARK_AUTH_SOCKET_TIMEOUT", str(PATIENCE_S))
         if PYSPARK < CLOSES_SOCKETS_FROM:
             patch.setattr(pyspark.util, "local_connect_and_auth", _connected_until_unused)
-        with _session(home, options) as session:
+        with _session(home, java or quick_java()) as session:
             yield session
 
 
@@ -79,19 +72,19 @@ def _connected_until_unused(*where: object) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _session(home: Path, options: str) -> Iterator[SparkSession]:
+def _session(home: Path, java: str) -> Iterator[SparkSession]:
     """A session and its JVM, which is gone afterwards: what is left open would be warned of."""
     places = f"-Djava.io.tmpdir={home} -Dderby.system.home={home}"
     settings: dict[str, str | int | float | bool | None] = {
         "spark.ui.enabled": "false",
         "spark.python.authenticate.socketTimeout": f"{PATIENCE_S}s",
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"{places} {LEAN} {options}",
+        "spark.driver.extraJavaOptions": f"{places} {java}",
         "spark.driver.memory": "1g",
         "spark.log.level": "WARN",
+        **FEW_ROWS,
         **packages.settings(home),
     }
     builder = SparkSession.builder.master("local[2]").appName("tests")

@@ -28,13 +28,6 @@ PLAIN = "plain_messages"
 OURS = ("kept_view", "sql_view", "kept_table", "store_view", "store_table")
 """Made once; asked by every query in turns."""
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-SMALL = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""Of so few rows Spark would spend most of its time compiling code for every new query."""
 COUNTED = 0.1
 """How often the DataFrame itself is asked between two queries."""
 
@@ -109,9 +102,7 @@ def same_answers(run: Run) -> None:
         spark = SparkSession.getActiveSession() or held.enter_context(session_for(run.directory))
         broker = held.enter_context(BrokerProcess(data=run.directory / "data"))
         kept = prepared(spark, broker, run)
-        for name, value in {**SMALL, PUSHDOWN: "false"}.items():
-            held.callback(spark.conf.set, name, str(spark.conf.get(name)))
-            spark.conf.set(name, value)
+        held.callback(spark.conf.set, PUSHDOWN, str(spark.conf.get(PUSHDOWN)))
         try:
             for cycle in run.cycles():
                 spark.conf.set(PUSHDOWN, str(cycle.rng.random() < 0.5).lower())

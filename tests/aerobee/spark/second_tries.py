@@ -18,6 +18,7 @@ from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType, StringType
 
 from aerobee.spark.brokers import Cluster
+from tests.aerobee.spark.small import FEW_ROWS, quick_java
 from tests.kit.waiting import eventually
 
 EACH = 400
@@ -30,8 +31,8 @@ SETTINGS: dict[str, str | int | float | bool | None] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": quick_java(),
+    **FEW_ROWS,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
     "spark.log.level": "OFF",
 }

@@ -21,13 +21,10 @@ from tests.aerobee.spark.conftest import unavailable
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 from tests.aerobee.spark.groups import commit
 from tests.aerobee.spark.jobs.lakes import SEGMENT_BYTES
-from tests.aerobee.spark.queries import SMALL
 from tests.aerobee.spark.test_trace import after, before, pub
 from tests.kit.raw_client import RawConnection, properties_text, send_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.conftest import AnyBroker, StartBroker
 
 pytestmark = pytest.mark.spark
@@ -104,21 +101,10 @@ def broker(start_broker: StartBroker) -> AnyBroker:
     return broker
 
 
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session, set for few rows."""
-    before = {name: str(spark.conf.get(name)) for name in SMALL}
-    for name, value in SMALL.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)
-
-
 @pytest.mark.parametrize("section", sections(), ids=lambda section: section.name)
 def test_a_section_runs_from_top_to_bottom(
     section: Section,
-    session: SparkSession,
+    spark: SparkSession,
     broker: AnyBroker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -129,7 +115,7 @@ def test_a_section_runs_from_top_to_bottom(
             unavailable(f"{module} is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv_address)
-    names: dict[str, Any] = {"spark": session}
+    names: dict[str, Any] = {"spark": spark}
     for kind, text in section.blocks:
         here = re.sub(r"\b(?:broker-1|localhost|127\.0\.0\.1):9876", broker.namesrv_address, text)
         here = re.sub(r"/data/store|/srv/rocketmq|/var/lib/aerobee", str(broker.data), here)
@@ -138,7 +124,7 @@ def test_a_section_runs_from_top_to_bottom(
             case "python":
                 exec(here, names)
             case "sql":
-                run_statements(here, session)
+                run_statements(here, spark)
             case "sh":
                 run_commands(here, capsys)
             case _:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.spark import SOURCES, register
-from tests.aerobee.spark.conftest import AUTOREGISTER, ROOT
+from tests.aerobee.spark.small import AUTOREGISTER, ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

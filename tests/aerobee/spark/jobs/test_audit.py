@@ -13,8 +13,8 @@ from aerobee.cli.border import DONE, STORE_REFUSED
 from aerobee.errors import AerobeeError
 from aerobee.spark.jobs import audit
 from aerobee.spark.jobs.audit import command
-from tests.aerobee.spark.conftest import LEAN
 from tests.aerobee.spark.jobs.running import run_job
+from tests.aerobee.spark.small import quick_java
 from tests.aerobee.spark.store_maker import StoreMaker
 
 pytestmark = pytest.mark.spark
@@ -61,7 +61,7 @@ def test_the_file_of_a_job_is_a_program_for_spark_submit(
 ) -> None:
     store.change(store.puts[10].place + BODY, b"\xff")
     submit = str(Path(sys.executable).with_name("spark-submit"))
-    options = ("--master", "local[1]", "--driver-java-options", LEAN)
+    options = ("--master", "local[1]", "--driver-java-options", quick_java())
     done = subprocess.run(
         [submit, *options, audit.__file__, str(store.root), "--json"],
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},

@@ -12,12 +12,13 @@ from aerobee.spark.jobs.archive import Archive, archive, new_job
 from aerobee.spark.jobs.common import Session
 from aerobee.spark.jobs.places import AlreadyRunningError
 from tests.aerobee.spark.jobs.packages import settings
+from tests.aerobee.spark.small import FEW_ROWS, quick_java
 from tests.kit.waiting import eventually
 
 SETTINGS = (
     "spark.driver.memory=512m",
-    "spark.sql.shuffle.partitions=1",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    f"spark.driver.extraJavaOptions={quick_java()}",
+    *(f"{key}={value}" for key, value in FEW_ROWS.items()),
 )
 
 

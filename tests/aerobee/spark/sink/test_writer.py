@@ -43,10 +43,11 @@ from aerobee.spark.sink.writer import (
     row_schema,
     stream_writer,
 )
-from tests.aerobee.spark.conftest import AUTOREGISTER, ROOT, check_java
+from tests.aerobee.spark.conftest import check_java
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.reading_back import read_back
 from tests.aerobee.spark.second_tries import EACH, FAILS_AT
+from tests.aerobee.spark.small import PYTHON_PATH
 from tests.kit.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -460,7 +461,7 @@ def test_tasks_that_spark_runs_again_lose_nothing_and_repeat_only_their_own_rows
         env=os.environ
         | {
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(AUTOREGISTER)]),
+            "PYTHONPATH": PYTHON_PATH,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
         },
