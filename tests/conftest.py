@@ -6,6 +6,7 @@ there, too, tests something else than RocketMQ. `--cycles` and `--seed` are for 
 
 import gc
 import os
+import re
 import signal
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -78,6 +79,9 @@ LONG = ("interop", "faults")
 SHARED_OUT = ("tests/faults/test_campaigns.py",)
 """Files whose tests share nothing and take long: workers of xdist take one each, not the file."""
 
+SHARES_JVMS = re.compile(r"\b(GetClient|JavaClient|java_namesrv)\b")
+"""A file of `tests/interop` that names one of them shares JVMs: one worker takes all of these."""
+
 PARTS_OF_THEIR_OWN = ("alone", "spark")
 """Marks whose tests tests/suite.py finds by the text of their files."""
 
@@ -139,14 +143,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Scheduling | None":
-    """As `--dist loadfile`, but for the files of `SHARED_OUT`."""
+    """As `--dist loadfile`, but for the files of `SHARED_OUT` and of `SHARES_JVMS`."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
+    together = {
+        str(path.relative_to(config.rootpath))
+        for path in (config.rootpath / "tests" / "interop").glob("test_*.py")
+        if SHARES_JVMS.search(path.read_text(encoding="utf-8"))
+    }
+
     class Shared(LoadFileScheduling):  # type: ignore[misc]  # xdist tells no types
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if nodeid.startswith(SHARED_OUT) else str(super()._split_scope(nodeid))
+            file = str(super()._split_scope(nodeid))
+            if file in together:
+                return SHARES_JVMS.pattern
+            return nodeid if nodeid.startswith(SHARED_OUT) else file
 
     return Shared(config, log)
 
@@ -201,14 +214,6 @@ def logged() -> Iterator[Logged]:
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     """The certificate that servers under test show."""
     return certificate(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="session")
-def java_namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaNamesrv]:
-    """Java's name server, one for the session."""
-    namesrv = JavaNamesrv(toolkit("5.5.0"), tmp_path_factory.mktemp("namesrv"))
-    yield namesrv
-    namesrv.stop()
 
 
 @contextmanager

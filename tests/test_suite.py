@@ -135,6 +135,31 @@ def test_campaigns_are_shared_out_among_workers(
     assert main([Part("a part", "", 2)], paths=[str(file)]) == 0
 
 
+PLACED = """
+import os
+JavaClient = None
+def test_is_placed():
+    with open("workers", "a") as file:
+        print(os.environ["PYTEST_XDIST_WORKER"], file=file)
+"""
+
+
+def test_files_that_share_jvms_have_one_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
+    folder = tmp_path / "tests" / "interop"
+    folder.mkdir(parents=True)
+    for number in range(2):
+        (folder / f"test_{number}.py").write_text(PLACED)
+    assert main([Part("a part", "", 2)], paths=[str(folder)]) == 0
+    workers = Path("workers").read_text().split()
+    assert len(workers) == 2
+    assert len(set(workers)) == 1
+
+
 TELLS = """
 import pytest
 @pytest.mark.{mark}

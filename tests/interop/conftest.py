@@ -1,4 +1,7 @@
-"""Real RocketMQ clients for the interop tests: one JVM per version and header type and session."""
+"""Real RocketMQ clients for the interop tests: one JVM per version and header type.
+
+They end with the last of these tests in a process: a JVM that nobody asks still costs time.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,6 +11,7 @@ import pytest
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.java import VERSIONS, toolkit
 from tests.kit.java_driver import JavaClient
+from tests.kit.java_server import JavaNamesrv
 from tests.kit.raw_client import RawConnection
 from tests.kit.reading import committed_offsets
 from tests.kit.waiting import eventually
@@ -17,7 +21,15 @@ CLIENTS = [(version, headers) for headers in ("JSON", "ROCKETMQ") for version in
 GetClient = Callable[[str, str], JavaClient]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
+def java_namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaNamesrv]:
+    """Java's name server."""
+    namesrv = JavaNamesrv(toolkit("5.5.0"), tmp_path_factory.mktemp("namesrv"))
+    yield namesrv
+    namesrv.stop()
+
+
+@pytest.fixture(scope="package")
 def java_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GetClient]:
     """The driver of a version with a header type, started on first use."""
     started: dict[tuple[str, str], JavaClient] = {}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.kit import golang
-from tests.kit.java import CACHE, COMPILE_WITHIN_S, COPY_WITHIN_S, run_tool, unavailable
+from tests.kit.java import CACHE, COMPILE_WITHIN_S, COPY_WITHIN_S, QUICK, run_tool, unavailable
 from tests.kit.node import program
 from tests.kit.process import Child
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 JAVA: Final = Path(__file__).parents[1] / "interop" / "java5"
-SMALL: Final = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+SMALL: Final = ("-Xmx96m", *QUICK)
 EVENT_WITHIN_S: Final = 60.0
 
 
