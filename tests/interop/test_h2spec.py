@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -55,7 +56,12 @@ def test_h2spec_finds_nothing_but_what_is_known(start_broker: StartBroker, tmp_p
     assert done.returncode == 0, done.stderr
     failed = {
         (case.attrib["package"], case.attrib["classname"])
-        for case in ElementTree.parse(report).iter("testcase")
+        for case in ElementTree.fromstring(printable(report.read_bytes())).iter("testcase")
         if case.find("failure") is not None or case.find("error") is not None
     }
     assert failed - RACES == LEFT.keys(), done.stdout[done.stdout.rindex("Failures:") :]
+
+
+def printable(report: bytes) -> bytes:
+    """A report without the raw bytes of frames that h2spec puts into it, which no XML may have."""
+    return re.sub(rb"[^\t\n\r -~]", b"?", report)

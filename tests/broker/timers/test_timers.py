@@ -810,6 +810,10 @@ async def test_timers_outlive_a_retention_that_becomes_shorter_while_they_wait(
         assert bench.desk.store.commit_log.min_offset > 0, "the first segment is deleted"
         assert bench.desk.bodies() == []
         await bench.desk.pass_s(28 * 3_600, 300)
+        for _ in range(60):  # its last roll may come late, as threads work in real time
+            if bench.desk.bodies():
+                break
+            await bench.desk.pass_s(60, 60)
         assert bench.desk.bodies() == [b"far"]
         assert bench.when()[b"far"] >= 30 * 3_600_000
 

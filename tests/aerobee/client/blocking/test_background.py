@@ -150,6 +150,7 @@ def test_deadlines_that_are_overtaken_do_not_pile_up() -> None:
     with background(Peer()) as thread:
         thread.spawn(waiting())
         outcome.get()
+        gc.collect()  # those of other tests
         assert sum(isinstance(one, WakeUp) for one in gc.get_objects()) <= 1000
 
 
