@@ -25,6 +25,7 @@ from aerobee.store.format.walk import candidates_in, fault_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.format.checkpoint import Checkpoint
@@ -168,10 +169,8 @@ def _start_of(file: MappedFile, position: int) -> bytes:
 
 def refuse_damage(log: CommitLog, physical_offset: int, more: str = "") -> NoReturn:
     """Report data that was certainly on disk and cannot be read. Raises: StoreDamaged, OSError."""
-    file = log.queue.find(physical_offset)
-    path = file.path if file else log.queue.path_of(physical_offset)
     raise StoreDamaged(
-        f"{path} is damaged at physical offset {physical_offset} "
+        f"{_path_at(log, physical_offset)} is damaged at physical offset {physical_offset} "
         f"({reason_at(log, physical_offset)}){more}: restore the file from "
         "a copy; without one `aerobee store export` writes what is readable, behind the damage "
         "too, to files, and `aerobee store repair` gives up what is behind it, and keeps that"
@@ -188,11 +187,15 @@ def refuse_number(
     name, number = f"{queue.topic}-{queue.queue_id}", queue.end_offset
     more = f", a record of {name} has number {queue_offset} in place of {number}"
     if (before := queue.max_physical_offset) > 0:
-        file = log.queue.find(before - 1)
-        path = file.path if file else log.queue.path_of(before - 1)
         more += f"; if it is sound, one behind number {number - 1}, which ends at {before} in "
-        more += f"{path}, is damaged"
+        more += f"{_path_at(log, before - 1)}, is damaged"
     refuse_damage(log, physical_offset, more)
+
+
+def _path_at(log: CommitLog, physical_offset: int) -> Path:
+    """The segment with this byte, or what one that begins there would be."""
+    file = log.queue.find(physical_offset)
+    return file.path if file else log.queue.path_of(physical_offset)
 
 
 def altered(

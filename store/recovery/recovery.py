@@ -374,9 +374,7 @@ class _Recovery:
             return
         queue = self.queues.obtain(topic, queue_id)
         # A queue that is built from a log which is ours alone has no gap, wherever the point leads.
-        last_run = self.last_run
-        ours = last_run.point is not None and not last_run.clean
-        built = ours and key in self.built
+        built = key in self.built and self.last_run.crash_point is not None
         if not can_have_unit(topic, queue_id, queue_offset):
             if self.kind.has_point or built:
                 refuse_number(self.log, position, queue, queue_offset)

@@ -43,15 +43,21 @@ class LastRun(NamedTuple):
     point: RecoveryPoint | None
 
     @property
+    def crash_point(self) -> RecoveryPoint | None:
+        """The point of a run that crashed: then the log is ours alone, though it may not fit."""
+        return None if self.clean else self.point
+
+    @property
     def synced_to(self) -> int:
         """After a crash: every byte of the log before this one was on disk."""
-        return 0 if self.clean or self.point is None else self.point.log_end
+        return 0 if self.crash_point is None else self.crash_point.log_end
 
     def kind(self, commit_log: CommitLog) -> StartKind:
         """The kind of this start, which says what it can rely on. Raises: OSError."""
         if self.clean:
             return StartKind.STOPPED
-        return StartKind.UNKNOWN if self.point is None else kind_of(commit_log, self.point)
+        point = self.crash_point
+        return StartKind.UNKNOWN if point is None else kind_of(commit_log, point)
 
 
 class TopicHistory(NamedTuple):
