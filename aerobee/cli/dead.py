@@ -105,6 +105,11 @@ def end_with(dead: Sequence[DeadBroker]) -> None:
         click.get_current_context().exit(NOT_REACHABLE)
 
 
+def end_without(look: Look, left_out: Sequence[str]) -> None:
+    """As `end_with`, for what was asked of only some brokers: those of these names were dead."""
+    end_with([entry for entry in look.dead if entry.broker.name in left_out])
+
+
 def end_with_all(look: Look) -> None:
     """Tell of those that refuse, too; the command ends with 4 for a dead one, else with 1.
 

@@ -10,7 +10,7 @@ from aerobee.cli.bodies import FORMAT_HELP, described_message, message_writer, p
 from aerobee.cli.border import DONE, FAILED, complain
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import CLI_GROUP, Connection, connection_options, tell_outages
-from aerobee.cli.dead import end_with, leave_dead_out
+from aerobee.cli.dead import end_without, leave_dead_out
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import Output, echo, escaped_bytes, local_time, output_options
 from aerobee.cli.surroundings import body_room
@@ -215,7 +215,7 @@ def tail(
                 del messages[:-count]
     show(messages, style, output)
     if not follow:
-        end_with([entry for entry in look.dead if entry.broker.name in description.left_out])
+        end_without(look, description.left_out)
         return
     outages = tell_outages()
     write = message_writer("json" if output.for_programs else style)

@@ -8,7 +8,7 @@ import click
 
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options
-from aerobee.cli.dead import counted, end_with, leave_dead_out
+from aerobee.cli.dead import counted, end_without, leave_dead_out
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import rate_options, yes_option
 from aerobee.cli.output import Output, output_options
@@ -84,7 +84,7 @@ def describe(name: str, connection: Connection, output: Output) -> None:
         output.record(head)
         output.rows(brokers)
         output.rows(queues)
-    end_with([entry for entry in look.dead if entry.broker.name in description.left_out])
+    end_without(look, description.left_out)
 
 
 def described_config(config: TopicConfig) -> dict[str, Any]:
