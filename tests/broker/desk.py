@@ -15,8 +15,10 @@ from aerobee.broker.config.model import BrokerConfig
 from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.server.routes import HELD, PendingAnswer, finished, is_steps
+from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.topic import TopicConfig
+from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import ONEWAY, Command
 from aerobee.remoting.wire.headers.pull import PullMessage
 from aerobee.remoting.wire.headers.send import SendMessageV2
@@ -261,6 +263,12 @@ def said(answer: Answer) -> dict[str, str]:
 def body_of(answer: Answer) -> bytes:
     """The body of an answer, in one piece."""
     return answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+
+
+def document_of(answer: Answer) -> Any:
+    """The JSON in the body of an answer, which must be a success."""
+    assert answer.code == ResponseCode.SUCCESS, answer
+    return relaxed_json.decode(body_of(answer))
 
 
 @asynccontextmanager

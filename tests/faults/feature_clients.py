@@ -59,6 +59,8 @@ class Client:
         self.closing = False
         self.killed_at = 0.0
         """Of the monotonic clock."""
+        self.disk_fills = False
+        """Whether the clean-up may delete what waits, for want of room."""
         self.counts: Counter[str] = Counter()
         self._number = 0
 
@@ -139,8 +141,6 @@ class Consumer(Client):
         self.places = [*((PARKED, queue_id) for queue_id in range(QUEUES)), (RETRY, 0)]
         self.commits = {place: Commits() for place in self.places}
         self.at = dict.fromkeys(self.places, 0)
-        self.disk_fills = False
-        """Whether what waits may be deleted, for want of room."""
 
     def connected(self, connection: RawConnection) -> None:
         """Go on where the broker says; what it says must be true."""
@@ -247,8 +247,6 @@ class Popper(Client):
         super().__init__()
         self.name = topic
         self.pops = Pops(orderly)
-        self.disk_fills = False
-        """Whether the clean-up may delete what is not acknowledged yet."""
         self._left: list[tuple[Mapping[str, str], RawRecord, Delivery]] = []
         """What this life has popped and not acknowledged."""
 

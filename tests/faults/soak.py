@@ -27,7 +27,6 @@ from aerobee import ConsumeFrom, Message
 from aerobee.blocking import Producer, PushConsumer
 from aerobee.remoting.grpc import messages
 from tests.faults import feature_kills
-from tests.faults.feature_clients import Consumer, Popper
 from tests.faults.mixed_run import Works
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.campaign import Campaign
@@ -99,8 +98,7 @@ class Soak(feature_kills.Life):
         self.filler = data.parent / "filler"
         self.pressed = os.path.ismount(data.parent)
         for client in self.clients:
-            if isinstance(client, Consumer | Popper):
-                client.disk_fills = self.pressed
+            client.disk_fills = self.pressed
         self._took_ms: list[float] = []
         self._received = 0
 

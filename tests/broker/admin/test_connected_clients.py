@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.admin import (
     GetConsumerConnectionList,
     GetProducerConnectionList,
 )
 from aerobee.remoting.wire.headers.client import Heartbeat
-from tests.broker.desk import body_of, open_desk
+from tests.broker.desk import document_of, open_desk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aerobee.remoting.wire.answer import Answer
 
 pytestmark = pytest.mark.trio
-
-
-def read(answer: Answer) -> Any:
-    assert answer.code == Code.SUCCESS, answer
-    return relaxed_json.decode(body_of(answer))
 
 
 async def test_connections_are_those_of_the_heartbeats(tmp_path: Path) -> None:
@@ -44,11 +37,11 @@ async def test_connections_are_those_of_the_heartbeats(tmp_path: Path) -> None:
             "language": "JAVA",
             "version": 479,
         }
-        consumers = read(await desk.ask(GetConsumerConnectionList(consumer_group="g")))
+        consumers = document_of(await desk.ask(GetConsumerConnectionList(consumer_group="g")))
         assert consumers["connectionSet"] == [member]
         assert consumers["messageModel"] == "CLUSTERING"
         assert consumers["subscriptionTable"]["t"]["subString"] == "*"
-        producers = read(await desk.ask(GetProducerConnectionList(producer_group="p")))
+        producers = document_of(await desk.ask(GetProducerConnectionList(producer_group="p")))
         assert producers == {"connectionSet": [member]}
         gone = await desk.ask(GetConsumerConnectionList(consumer_group="x"))
         assert (gone.code, gone.remark) == (206, "the consumer group[x] not online")

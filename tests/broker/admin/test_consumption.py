@@ -8,24 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.errors import NameIllegal, TopicNotExist
-from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers import admin, group, offset, topic
 from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.pop import GetAllMessageRequestMode, SetMessageRequestMode
-from tests.broker.desk import Desk, body_of, open_desk
+from tests.broker.desk import Desk, document_of, open_desk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aerobee.remoting.wire.answer import Answer
 
 pytestmark = pytest.mark.trio
-
-
-def read(answer: Answer) -> Any:
-    assert answer.code == Code.SUCCESS, answer
-    return relaxed_json.decode(body_of(answer))
 
 
 def encoded(name: str, *entries: dict[str, Any]) -> bytes:
@@ -72,7 +65,7 @@ async def test_topics_are_changed_together_or_not_at_all(tmp_path: Path) -> None
 
 async def test_the_brokers_own_topics_are_listed(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
-        listed = read(await desk.ask(topic.GetSystemTopicsOfBroker()))["topicList"]
+        listed = document_of(await desk.ask(topic.GetSystemTopicsOfBroker()))["topicList"]
         assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "OFFSET_MOVED_EVENT", "desk"} <= set(listed)
 
 
@@ -92,13 +85,13 @@ async def test_a_group_may_be_forbidden_a_topic(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         asked = group.UpdateGroupForbidden(group="TOOLS_CONSUMER", topic="t")
         allowed = {"group": "TOOLS_CONSUMER", "readable": True, "topic": "t"}
-        assert read(await desk.ask(asked)) == allowed
+        assert document_of(await desk.ask(asked)) == allowed
         changed = group.UpdateGroupForbidden(group="TOOLS_CONSUMER", topic="t", readable=False)
-        assert read(await desk.ask(changed)) == {**allowed, "readable": False}
+        assert document_of(await desk.ask(changed)) == {**allowed, "readable": False}
         assert not desk.groups.may_read("TOOLS_CONSUMER", "t")
-        assert read(await desk.ask(asked)) == {**allowed, "readable": False}
+        assert document_of(await desk.ask(asked)) == {**allowed, "readable": False}
         early = group.UpdateGroupForbidden(group="early", topic="t", readable=False)
-        assert read(await desk.ask(early))["readable"] is False
+        assert document_of(await desk.ask(early))["readable"] is False
         assert desk.groups.get("early") is None, "it is forbidden, and not created"
         illegal = group.UpdateGroupForbidden(group="no/way", topic="t", readable=False)
         with pytest.raises(NameIllegal):
@@ -108,7 +101,7 @@ async def test_a_group_may_be_forbidden_a_topic(tmp_path: Path) -> None:
 async def test_all_offsets_are_those_of_the_file(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.offsets.commit("g", "t", 1, 7, 0)
-        table = read(await desk.ask(offset.GetAllConsumerOffset()))
+        table = document_of(await desk.ask(offset.GetAllConsumerOffset()))
         assert table["offsetTable"] == {"t@g": {"1": 7}}
 
 
@@ -156,7 +149,7 @@ async def test_modes_are_listed_by_topic(tmp_path: Path) -> None:
         desk.topic("t")
         mode = {"topic": "t", "consumerGroup": "TOOLS_CONSUMER", "mode": "POP"}
         await desk.ask(SetMessageRequestMode(), json.dumps(mode).encode())
-        listed = read(await desk.ask(GetAllMessageRequestMode()))["messageRequestModeMap"]
+        listed = document_of(await desk.ask(GetAllMessageRequestMode()))["messageRequestModeMap"]
         assert listed["t"]["TOOLS_CONSUMER"]["mode"] == "POP"
 
 
@@ -168,13 +161,13 @@ async def test_all_groups_are_told_with_what_they_are_behind(tmp_path: Path) -> 
             for _ in range(3):
                 await desk.send(name)
             desk.offsets.commit("TOOLS_CONSUMER", name, 0, 1, 0)
-        told = read(await desk.ask(admin.GetBrokerConsumeStats(is_order=False)))
+        told = document_of(await desk.ask(admin.GetBrokerConsumeStats(is_order=False)))
         assert told["totalDiff"] == 4
         assert told["brokerAddr"] == desk.address
         by_group = {name: stats for one in told["consumeStatsList"] for name, stats in one.items()}
         assert set(by_group) == set(desk.groups.configs)
         assert sorted(len(one["offsetTable"]) for one in by_group["TOOLS_CONSUMER"]) == [2, 4]
-        ordered = read(await desk.ask(admin.GetBrokerConsumeStats(is_order=True)))
+        ordered = document_of(await desk.ask(admin.GetBrokerConsumeStats(is_order=True)))
         assert [len(one) for each in ordered["consumeStatsList"] for one in each.values() if one]
         assert ordered["totalDiff"] == 2
 
@@ -187,7 +180,7 @@ async def test_times_of_a_queue_are_those_of_its_messages(tmp_path: Path) -> Non
         times = [desk.store.store_time("t", 0, number) for number in range(3)]
         desk.offsets.commit("g", "t", 0, 2, 0)
         asked = admin.QueryConsumeTimeSpan(topic="t", group="g")
-        full, empty = read(await desk.ask(asked))["consumeTimeSpanSet"]
+        full, empty = document_of(await desk.ask(asked))["consumeTimeSpanSet"]
         assert (full["minTimeStamp"], full["maxTimeStamp"]) == (times[0], times[2])
         assert full["consumeTimeStamp"] == times[1]
         assert full["delayTime"] == pytest.approx(desk.clock.now_ms() - times[2], abs=50)
@@ -201,11 +194,11 @@ async def test_times_of_a_queue_are_those_of_its_messages(tmp_path: Path) -> Non
 async def test_subscriptions_and_producers_are_those_of_the_heartbeats(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         asked = admin.QuerySubscriptionByConsumer(group="g", topic="t")
-        assert read(await desk.ask(asked)) == {"group": "g", "topic": "t"}
+        assert document_of(await desk.ask(asked)) == {"group": "g", "topic": "t"}
         await beat(desk, "A || B")
-        found = read(await desk.ask(asked))
+        found = document_of(await desk.ask(asked))
         assert found["subscriptionData"]["subString"] == "A || B"
-        (producer,) = read(await desk.ask(admin.GetAllProducerInfo()))["data"]["p"]
+        (producer,) = document_of(await desk.ask(admin.GetAllProducerInfo()))["data"]["p"]
         assert producer["remoteIP"] == f"/{desk.peer.address}"
         assert producer["clientId"] == "1.2.3.4@7"
         assert producer["lastUpdateTimestamp"] == pytest.approx(desk.clock.now_ms(), abs=100)
@@ -218,12 +211,12 @@ async def test_units_are_as_they_are_stored(tmp_path: Path) -> None:
         for tag in ("A", "B", "A"):
             await desk.send("t", properties=f"TAGS\x01{tag}\x02")
         asked = admin.QueryConsumeQueue(topic="t", queue_id=0, index=1, count=9, consumer_group="g")
-        found = read(await desk.ask(asked))
+        found = document_of(await desk.ask(asked))
         assert (found["minQueueIndex"], found["maxQueueIndex"]) == (0, 3)
         assert [unit["eval"] for unit in found["queueData"]] == [False, True]
         assert [unit["tagsCode"] for unit in found["queueData"]] == [66, 65]
         assert found["subscriptionData"]["subString"] == "A"
-        read(await desk.ask(admin.QueryConsumeQueue(topic="t", queue_id=0, index=0)))
+        document_of(await desk.ask(admin.QueryConsumeQueue(topic="t", queue_id=0, index=0)))
         for index, count in ((3, 1), (-1, 1), (0, 0), (1 << 62, 1)):
             wrong = admin.QueryConsumeQueue(topic="t", queue_id=0, index=index, count=count)
             assert (await desk.ask(wrong)).code == Code.INVALID_PARAMETER, (index, count)
@@ -235,7 +228,7 @@ async def test_a_master_without_slaves_says_so(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic("t")
         await desk.send("t")
-        status = read(await desk.ask(admin.GetBrokerHaStatus()))
+        status = document_of(await desk.ask(admin.GetBrokerHaStatus()))
         assert status["master"] is True
         assert status["haConnectionInfo"] == []
         assert status["masterCommitLogMaxOffset"] == desk.store.commit_log.max_offset

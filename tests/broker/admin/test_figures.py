@@ -11,7 +11,6 @@ import trio
 from aerobee import __version__
 from aerobee.broker.admin import consumption
 from aerobee.broker.errors import Refusal
-from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.admin import (
@@ -25,21 +24,15 @@ from aerobee.remoting.wire.headers.admin import (
     ViewBrokerStatsData,
 )
 from aerobee.remoting.wire.headers.client import Heartbeat
-from tests.broker.desk import Desk, body_of, open_desk, send_header
+from tests.broker.desk import Desk, body_of, document_of, open_desk, send_header
 from tests.kit.quick_disk import WornDisk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from aerobee.remoting.wire.answer import Answer
 
 pytestmark = pytest.mark.trio
-
-
-def read(answer: Answer) -> Any:
-    assert answer.code == Code.SUCCESS, answer
-    return relaxed_json.decode(body_of(answer))
 
 
 def by_queue_id(table: Mapping[Any, Any]) -> dict[int, Any]:
@@ -76,7 +69,7 @@ async def test_topic_stats_name_every_queue(tmp_path: Path) -> None:
             b'{"offsetTable":{{"brokerName":"desk","queueId":0,"topic":"t"}:'
             b'{"lastUpdateTimestamp":0,"maxOffset":0,"minOffset":0},'
         )
-        stats = read(answer)
+        stats = document_of(answer)
         queues = by_queue_id(stats["offsetTable"])
         assert sorted(queues) == [0, 1, 2]
         assert queues[1] == {"minOffset": 0, "maxOffset": 4, "lastUpdateTimestamp": stored_ms}
@@ -93,9 +86,9 @@ async def test_consume_stats_say_how_far_a_group_is(tmp_path: Path) -> None:
         stored_ms = desk.store.store_time("t", 0, 1)
         desk.offsets.commit("g", "t", 0, 2, 0)
         desk.offsets.commit("g", "u", 0, 0, 0)
-        stats = read(await desk.ask(GetConsumeStats(consumer_group="g")))
+        stats = document_of(await desk.ask(GetConsumeStats(consumer_group="g")))
         assert len(stats["offsetTable"]) == 3
-        of_t = read(await desk.ask(GetConsumeStats(consumer_group="g", topic="t")))
+        of_t = document_of(await desk.ask(GetConsumeStats(consumer_group="g", topic="t")))
         assert by_queue_id(of_t["offsetTable"]) == {
             0: {
                 "brokerOffset": 3,
@@ -117,11 +110,11 @@ async def test_a_time_that_the_disk_cannot_read_keeps_back_no_other_figure(tmp_p
         assert await desk.saver.save_all()
     async with open_desk(tmp_path, disk) as desk:
         disk.bad = stored_ms.to_bytes(8)
-        stats = read(await desk.ask(GetConsumeStats(consumer_group="g")))
+        stats = document_of(await desk.ask(GetConsumeStats(consumer_group="g")))
         assert by_queue_id(stats["offsetTable"]) == {
             0: {"brokerOffset": 1, "consumerOffset": 1, "pullOffset": 1, "lastTimestamp": 0}
         }
-        table = read(await desk.ask(GetBrokerRuntimeInfo()))["table"]
+        table = document_of(await desk.ask(GetBrokerRuntimeInfo()))["table"]
         assert int(table["commitLogMaxOffset"]) > 0
 
 
@@ -137,14 +130,16 @@ async def test_consume_stats_have_the_lag_of_the_last_hour_if_that_is_asked_for(
         await desk.broker.metrics.lags.sample()
         at_ms = desk.clock.now_ms()
         asked = GetConsumeStats(consumer_group="g", history=True)
-        assert read(await desk.ask(asked))["lagHistory"] == {"t": [[at_ms, 1]]}
-        assert "lagHistory" not in read(await desk.ask(GetConsumeStats(consumer_group="g")))
+        assert document_of(await desk.ask(asked))["lagHistory"] == {"t": [[at_ms, 1]]}
+        assert "lagHistory" not in document_of(await desk.ask(GetConsumeStats(consumer_group="g")))
 
 
 async def test_a_topic_that_is_named_often_is_looked_at_once(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic("t", read_queue_nums=2, write_queue_nums=2)
-        stats = read(await desk.ask(GetConsumeStats(consumer_group="g", topic_list="t;" * 100_000)))
+        stats = document_of(
+            await desk.ask(GetConsumeStats(consumer_group="g", topic_list="t;" * 100_000))
+        )
         assert len(stats["offsetTable"]) == 2
 
 
@@ -170,7 +165,7 @@ async def test_consume_stats_leave_out_what_the_group_reads_no_more_unless_it_is
 
         async def topics(topic: str | None = None, topic_list: str | None = None) -> list[str]:
             asked = GetConsumeStats(consumer_group="g", topic=topic, topic_list=topic_list)
-            stats = read(await desk.ask(asked))
+            stats = document_of(await desk.ask(asked))
             return [json.loads(queue)["topic"] for queue in stats["offsetTable"]]
 
         assert await topics() == ["t"]
@@ -178,7 +173,7 @@ async def test_consume_stats_leave_out_what_the_group_reads_no_more_unless_it_is
         assert await topics(topic_list="u;t;") == ["u", "t"]
         desk.compensation.note("g", "u", 0)
         assert await topics() == ["t", "u"], "its pulls say so"
-        assert read(await desk.ask(GetConsumeStats(consumer_group="nobody"))) == {
+        assert document_of(await desk.ask(GetConsumeStats(consumer_group="nobody"))) == {
             "consumeTps": 0.0,
             "offsetTable": {},
         }
@@ -192,17 +187,17 @@ async def test_who_consumes_a_topic_is_connected_or_has_an_offset(tmp_path: Path
         desk.compensation.note("looks", "t", 0)
         asked = QueryTopicConsumeByWho(topic="t")
         assert body_of(await desk.ask(asked)) == b'{"groupList":["connected","was-here"]}'
-        assert read(await desk.ask(QueryTopicConsumeByWho(topic="x"))) == {"groupList": []}
+        assert document_of(await desk.ask(QueryTopicConsumeByWho(topic="x"))) == {"groupList": []}
 
 
 async def test_a_groups_topics_are_those_that_it_has_offsets_of(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         for topic in ("t", "%RETRY%g", "a"):
             desk.offsets.commit("g", topic, 0, 1, 0)
-        answer = read(await desk.ask(QueryTopicsByConsumer(group="g")))
+        answer = document_of(await desk.ask(QueryTopicsByConsumer(group="g")))
         assert answer["topicList"] == ["%RETRY%g", "a", "t"]
         assert answer["brokerAddr"] == desk.address
-        assert read(await desk.ask(QueryTopicsByConsumer(group="x")))["topicList"] == []
+        assert document_of(await desk.ask(QueryTopicsByConsumer(group="x")))["topicList"] == []
 
 
 async def test_figures_over_time_are_those_of_the_counters(
@@ -214,18 +209,22 @@ async def test_figures_over_time_are_those_of_the_counters(
             await desk.send("t", b"x" * 100)
         await desk.pull("t")
         await sampled(desk, 10.5)
-        put = read(await desk.ask(ViewBrokerStatsData(stats_name="TOPIC_PUT_NUMS", stats_key="t")))
+        put = document_of(
+            await desk.ask(ViewBrokerStatsData(stats_name="TOPIC_PUT_NUMS", stats_key="t"))
+        )
         assert put["statsMinute"] == {"sum": 20, "tps": 2.0, "avgpt": 1.0}
         assert put["statsDay"] == {"sum": 0, "tps": 0.0, "avgpt": 0.0}
-        size = read(await desk.ask(ViewBrokerStatsData(stats_name="TOPIC_PUT_SIZE", stats_key="t")))
+        size = document_of(
+            await desk.ask(ViewBrokerStatsData(stats_name="TOPIC_PUT_SIZE", stats_key="t"))
+        )
         assert size["statsMinute"]["sum"] == desk.stats.topic_in("t").bytes_in
         assert size["statsMinute"]["avgpt"] > 100
-        got = read(
+        got = document_of(
             await desk.ask(ViewBrokerStatsData(stats_name="GROUP_GET_NUMS", stats_key="t@g"))
         )
         assert got["statsMinute"]["sum"] == 20
         cluster = ViewBrokerStatsData(stats_name="BROKER_PUT_NUMS", stats_key="DefaultCluster")
-        assert read(await desk.ask(cluster))["statsMinute"]["sum"] == 20
+        assert document_of(await desk.ask(cluster))["statsMinute"]["sum"] == 20
         for name, key in (("TOPIC_PUT_NUMS", "u"), ("NO_SUCH_ITEM", "t")):
             answer = await desk.ask(ViewBrokerStatsData(stats_name=name, stats_key=key))
             assert (answer.code, answer.remark) == (1, f"The stats <{name}> <{key}> not exist")
@@ -251,7 +250,7 @@ async def test_figures_over_time_are_there_from_the_first_message_on(
         await desk.send("t", properties="DELAY\x010\x02")
         await desk.pull("t")
         for header in headers:
-            found = read(await desk.ask(header))
+            found = document_of(await desk.ask(header))
             assert found["statsMinute"] == {"sum": 0, "tps": 0.0, "avgpt": 0.0}, header
         back = ViewBrokerStatsData(stats_name="SNDBCK_PUT_NUMS", stats_key="t@g")
         assert (await desk.ask(back)).code == 1
@@ -265,7 +264,7 @@ async def test_runtime_info_is_text_under_every_name(tmp_path: Path, autojump_cl
         await desk.pull("t")
         await desk.pull("t", 30)
         await sampled(desk, 10.5)
-        table = read(await desk.ask(GetBrokerRuntimeInfo()))["table"]
+        table = document_of(await desk.ask(GetBrokerRuntimeInfo()))["table"]
         assert all(isinstance(value, str) for value in table.values())
         assert set(KEYS.split()) <= set(table)
         assert table["putTps"] == "3.0 3.0 3.0"
@@ -292,7 +291,7 @@ async def test_puts_of_slow_rounds_and_timers_have_figures(
         desk.stats.slow_puts.add(0.030)
         desk.stats.slow_puts.add(12.0)
         await sampled(desk, 60.5)
-        table = read(await desk.ask(GetBrokerRuntimeInfo()))["table"]
+        table = document_of(await desk.ask(GetBrokerRuntimeInfo()))["table"]
         assert table["putMessageDistributeTime"].startswith("[<=0ms]:98 [0~10ms]:0 [10~50ms]:1 ")
         assert table["putMessageDistributeTime"].endswith("[5~10s]:0 [10s~]:1 ")
         assert table["putMessageEntireTimeMax"] == "12000"
@@ -334,7 +333,7 @@ async def test_pops_and_connections_have_figures_over_time(
             ("CHANNEL_ACTIVITY", "CONNECT"): 5,
         }
         for (name, key), count in expected.items():
-            got = read(await desk.ask(ViewBrokerStatsData(stats_name=name, stats_key=key)))
+            got = document_of(await desk.ask(ViewBrokerStatsData(stats_name=name, stats_key=key)))
             assert got["statsMinute"]["sum"] == count, name
 
 
