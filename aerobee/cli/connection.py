@@ -19,6 +19,7 @@ import msgspec
 
 from aerobee.cli.border import complain
 from aerobee.cli.options import namespace_option, namesrv_option, not_empty
+from aerobee.cli.output import OWNER_ONLY, write_file
 from aerobee.cli.surroundings import surroundings
 from aerobee.errors import ConfigurationError, PermissionDeniedError
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from aerobee.client.settings.client import ClientOptions
 
 CLI_GROUP = "aerobee_cli"
-OWNER_ONLY = 0o600
 ACCOUNT = ("access_key", "secret_key")
 TLS_OPTIONS = ("ca_file", "cert_file", "key_file", "server_hostname")
 PROFILE = ("namesrv", "namespace", *ACCOUNT, "security_token", "tls", *TLS_OPTIONS)
@@ -193,12 +193,8 @@ class Contexts:
         """Write the whole file, readable by its owner only."""
         file = contexts_file()
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = file.with_suffix(f".{os.getpid()}")
         text = json.dumps({"current": self.current, "contexts": self.known}, indent=2)
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY)
-        with os.fdopen(descriptor, "w") as to:
-            to.write(f"{text}\n")
-        fresh.replace(file)
+        write_file(file, f"{text}\n".encode(), OWNER_ONLY)
 
     def connection(self, name: str) -> Connection:
         """The connection of a context. Raises: ConfigurationError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,7 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import end_with, lost_in
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
-from aerobee.cli.output import Output, json_text, output_options, write_exactly
+from aerobee.cli.output import Output, json_text, output_options, write_exactly, write_file
 from aerobee.cli.surroundings import confirm
 
 if TYPE_CHECKING:
@@ -45,10 +46,12 @@ def definitions() -> None:
 
 
 @definitions.command("export")
-@click.argument("file", type=click.File("wb"), default="-")
+@click.argument(
+    "file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-"
+)
 @only_option
 @connection_options
-def export(file: IO[bytes], kinds: tuple[str, ...], connection: Connection) -> None:
+def export(file: Path, kinds: tuple[str, ...], connection: Connection) -> None:
     """Write what is defined into FILE; - is stdout.
 
     Example: aerobee definitions export definitions.json
@@ -65,10 +68,10 @@ def export(file: IO[bytes], kinds: tuple[str, ...], connection: Connection) -> N
     export.made_by = f"aerobee {__version__}"
     document = msgspec.json.format(msgspec.json.encode(export), indent=2).decode()
     text = f"{json_text(document)}\n".encode()
-    if file.name == "<stdout>":
+    if file == Path("-"):
         write_exactly(text)
     else:
-        file.write(text)
+        write_file(file, text)
     end_with(absent)
 
 

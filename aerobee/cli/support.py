@@ -6,7 +6,6 @@ import io
 import json
 import os
 import platform
-import stat
 import sys
 import tarfile
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from aerobee.cli.config import config_option, read_config
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.masking import Masking
-from aerobee.cli.output import Output, output_options
+from aerobee.cli.output import OWNER_ONLY, Output, output_options, write_file
 from aerobee.cli.probes import Probes, probes_options
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ METRICS_WITHIN_S = 20.0
 """The metrics of many topics take a while."""
 GROUPS_MAX = 1_000
 """Groups whose lag is asked for."""
-OWNER_ONLY = 0o600
 SECRET_VARIABLES = ("SECRET", "TOKEN", "PASSWORD", "CREDENTIAL", "AUTHENTICATION_USER")
 
 
@@ -136,19 +134,14 @@ class Bundle:
 
     def write(self, target: Path) -> None:
         """Write the archive, for its owner only."""
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            # A file that was there may be for others.
-            os.fchmod(descriptor, OWNER_ONLY)
-        with (
-            os.fdopen(descriptor, "wb") as to,
-            tarfile.open(fileobj=to, mode="w:gz") as archive,
-        ):
+        made = io.BytesIO()
+        with tarfile.open(fileobj=made, mode="w:gz") as archive:
             for name, content in sorted(self.members.items()):
                 entry = tarfile.TarInfo(f"aerobee-support/{name}")
                 entry.size, entry.mode = len(content), OWNER_ONLY
                 entry.mtime = int(datetime.now(UTC).timestamp())
                 archive.addfile(entry, io.BytesIO(content))
+        write_file(target, made.getvalue(), OWNER_ONLY)
 
 
 def known_secrets(connection: Connection) -> list[str]:

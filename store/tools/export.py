@@ -2,7 +2,8 @@
 
 Each topic has a file of JSON lines, in the order of the log, in the form of `consume --json`, which
 `aerobee produce` takes. The passage goes on behind damage; what was left out is reported with its
-place. The directory is not changed.
+place. The directory is not changed. Invariant: a file has its name only when the whole export is on
+the disk; an export that fails leaves no file.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
 from aerobee.store.errors import StoreUnusable
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.faults import CRC
+from aerobee.store.format.names import temporary_name
 from aerobee.store.format.properties import decode
 from aerobee.store.tools.directory import opened
 from aerobee.store.tools.dump import iso_time, records
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 BUFFER_BYTES: Final = 8 << 20
 """Lines are written when so much is waiting, over all topics."""
 NAME_MAX: Final = 200
+SUFFIX: Final = ".jsonl"
 OTHERS: Final = re.compile(r"[^%|A-Za-z0-9_+-]")
 """Signs that no broker has in the name of a topic: there they are damage."""
 
@@ -73,11 +76,9 @@ def export(
     for part in {root, log or root}:
         if target.is_relative_to(part.resolve()):
             raise StoreUnusable(f"{output} is in the store: name a directory outside of {part}")
-    if any(name.endswith(".jsonl") for name in disk.listdir(output)):
+    if any(name.endswith(SUFFIX) for name in disk.listdir(output)):
         raise StoreUnusable(f"{output} has exported messages already: name another directory")
-    with opened(root, result, log) as directory:
-        disk.mkdir(output)
-        lines = _Lines(disk, output)
+    with opened(root, result, log) as directory, _Lines(disk, output) as lines:
         passage = Passage(directory, result, crc=False)
         for record, sound in records(passage, wanted):
             try:
@@ -91,7 +92,6 @@ def export(
                 result.damaged(CRC, place, text, record.physical_offset)
                 continue
             lines.add(record.topic, line_of(record, body))
-        lines.finish()
         result.unreadable_bytes = sum(
             end - begin for begin, end in passage.regions if end > wanted.behind
         )
@@ -127,12 +127,12 @@ def file_name(topic: str) -> str:
     if name != topic:
         # No topic has a dot.
         name += f".{hashlib.sha256(topic.encode()).hexdigest()[:8]}"
-    return f"{name}.jsonl"
+    return name + SUFFIX
 
 
 class _Lines:
     """The files of an export, appended to by turns, so that any number of topics takes one
-    descriptor.
+    descriptor. They get their names at the end, or are removed.
     """
 
     def __init__(self, disk: Disk, output: Path) -> None:
@@ -142,6 +142,24 @@ class _Lines:
         self._waiting_bytes = 0
         self._sizes: dict[str, int] = {}
         self.counts: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._disk.mkdir(self._output)
+        for name in self._disk.listdir(self._output):
+            if name.endswith(temporary_name(SUFFIX)):
+                # An export that was killed left it.
+                self._disk.remove(self._output / name)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        done = False
+        try:
+            if kind is None:
+                self._finish()
+                done = True
+        finally:
+            if not done:
+                self._remove()
 
     def add(self, topic: str, line: dict[str, Any]) -> None:
         """Add a line to the file of its topic."""
@@ -153,19 +171,29 @@ class _Lines:
         if self._waiting_bytes >= BUFFER_BYTES:
             self._write()
 
-    def finish(self) -> None:
-        """Write what waits, and make all of it durable."""
+    def _finish(self) -> None:
+        """Write what waits, make all of it durable, and give it its names."""
         self._write()
         for name in self._sizes:
-            with self._disk.open(self._output / name) as handle:
+            with self._disk.open(self._draft(name)) as handle:
                 self._disk.sync(handle)
+        for name in self._sizes:
+            self._disk.rename(self._draft(name), self._output / name)
         self._disk.sync_directory(self._output)
+
+    def _remove(self) -> None:
+        for name in self._sizes:
+            for path in (self._draft(name), self._output / name):
+                self._disk.remove(path, missing_ok=True)
 
     def _write(self) -> None:
         for name, lines in self._waiting.items():
-            data, size = b"".join(lines), self._sizes.get(name, 0)
-            with self._disk.open(self._output / name, create=True) as handle:
+            data, size = b"".join(lines), self._sizes.setdefault(name, 0)
+            with self._disk.open(self._draft(name), create=True) as handle:
                 handle.pwrite(data, size)
             self._sizes[name] = size + len(data)
         self._waiting.clear()
         self._waiting_bytes = 0
+
+    def _draft(self, name: str) -> Path:
+        return self._output / temporary_name(name)

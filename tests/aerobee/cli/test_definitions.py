@@ -12,6 +12,7 @@ from aerobee.blocking import AdminClient, Credentials
 from aerobee.cli.border import DONE, FAILED, REFUSED, WRONG_USAGE, exit_code_of
 from aerobee.cli.main import run as run_line
 from tests.kit.broker_process import BrokerProcess, with_accounts
+from tests.kit.file_limit import files_of_at_most
 
 pytestmark = pytest.mark.service
 
@@ -164,3 +165,19 @@ def test_a_file_with_a_fault_changes_nothing(
 def test_a_file_that_nobody_may_make_is_5(call: Call, defined: BrokerProcess) -> None:
     code, _, err = call(defined, "definitions", "export", "/sys/definitions")
     assert (code, err.startswith("aerobee: /sys/definitions: ")) == (REFUSED, True)
+
+
+def test_an_export_that_fails_leaves_the_earlier_one(
+    call: Call, defined: BrokerProcess, tmp_path: Path
+) -> None:
+    file = tmp_path / "definitions.json"
+    assert call(defined, "definitions", "export", str(file))[0] == DONE
+    before = file.read_bytes()
+    file.chmod(0o640)
+    with files_of_at_most(500):
+        code, _, err = call(defined, "definitions", "export", str(file))
+    assert (code, err) == (FAILED, f"aerobee: {file}: File too large\n")
+    assert file.read_bytes() == before
+    assert call(defined, "definitions", "export", str(file))[0] == DONE
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [*tmp_path.iterdir()] == [file]

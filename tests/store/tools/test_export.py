@@ -15,6 +15,8 @@ from aerobee.store.tools import export as export_module
 from aerobee.store.tools.dump import DumpFilter
 from aerobee.store.tools.export import Export, export
 from aerobee.store.tools.verify import verify
+from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.file_limit import files_of_at_most
 from tests.kit.mounts import unreadable
 from tests.kit.store_model import LOG_BYTES, draft, log_records, open_store
 from tests.store.tools.stores import MESSAGES, flip, stopped
@@ -112,6 +114,44 @@ def test_an_earlier_export_is_not_written_over(root: Path, tmp_path: Path) -> No
     with pytest.raises(StoreUnusable, match="name another directory"):
         exported(root, tmp_path / "out", topic="T0")
     assert (tmp_path / "out" / "T0.jsonl").read_bytes() == before
+
+
+def test_an_export_that_fails_leaves_no_file_and_may_be_run_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    monkeypatch.setattr(export_module, "BUFFER_BYTES", 1_000)
+    with files_of_at_most(2_000), pytest.raises(OSError, match="File too large"):
+        exported(root, output)
+    assert [*output.iterdir()] == []
+    exported(root, output)
+    assert ids(output) == NUMBERS
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "replace"])
+@pytest.mark.parametrize("topic", ["T0", "T1"])
+def test_no_file_has_its_name_before_all_are_on_the_disk(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, topic: str
+) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    disk = FaultyDisk(output, Fault(name=call, path=topic))
+    monkeypatch.setattr(export_module, "Disk", lambda: disk)
+    with pytest.raises(OSError, match="Input/output"):
+        exported(root, output)
+    assert [*output.iterdir()] == []
+
+
+def test_what_a_killed_export_left_is_not_taken_over(root: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    for name in ("T0.jsonl.tmp", "gone.jsonl.tmp"):
+        (output / name).write_text("half\n" * 100_000)
+    (output / "mine.txt").write_text("mine")
+    exported(root, output)
+    assert sorted(path.name for path in output.iterdir()) == ["T0.jsonl", "T1.jsonl", "mine.txt"]
+    (output / "mine.txt").unlink()
+    assert ids(output) == NUMBERS
 
 
 def test_topics_of_similar_names_have_files_of_their_own(tmp_path: Path) -> None:
