@@ -18,8 +18,9 @@ import hypothesis
 import pytest
 from structlog.testing import capture_logs
 
+from aerobee.store.files.machine import Machine, Space
 from aerobee.store.format import record
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, is_of_the_machine
 from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.logged import Logged
@@ -201,6 +202,21 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def numbers(version: str) -> list[int]:
     """A version, to be compared with others."""
     return [int(number) for number in version.split(".")]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disk_with_room() -> Iterator[None]:
+    """Stores in this process see a disk that is used to the half; brokers have `ROOMY` for it."""
+    asked = Machine.free_space
+
+    def free_space(machine: Machine, path: Path) -> Space:
+        space = asked(machine, path)
+        half = space.total_bytes // 2
+        return Space(space.total_bytes, half, half) if is_of_the_machine(path) else space
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Machine, "free_space", free_space)
+        yield
 
 
 @pytest.fixture

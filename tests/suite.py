@@ -25,6 +25,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from tempfile import gettempdir
 from threading import Timer
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,6 +37,8 @@ AGAIN_MAX = 10
 CACHE = Path(".pytest_cache")
 NO_TESTS_FAILED, TESTS_FAILED = 0, 1
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FULL_PERCENT = 80
+"""From 85 % on Java's brokers delete, from 90 % on they refuse sends; a run writes some 2 GB."""
 STOP_WITHIN_S = 60.0
 """Brokers of Java take 20 of them to stop."""
 
@@ -147,6 +150,7 @@ def _signal(group: int, number: signal.Signals) -> None:
 
 def main(parts: Sequence[Part] = PARTS, *, paths: Sequence[str] = ()) -> int:
     """The exit code: 0 when every test passed, beside others or by itself."""
+    print(room(gettempdir()), end="", flush=True)
     outcomes = run([part for part in parts if part.beside], paths=paths)
     for part in parts:
         if not part.beside and not _RUNNING.stopped_by:
@@ -165,6 +169,15 @@ def main(parts: Sequence[Part] = PARTS, *, paths: Sequence[str] = ()) -> int:
     if second.code != NO_TESTS_FAILED:
         return _tell(1, "failed again, with nothing beside them:", second.failed)
     return _tell(0, "passed by themselves only, and want to be mended:", failed)
+
+
+def room(directory: str) -> str:
+    """What is to be said of the disk that tests write to; nothing of one with room."""
+    disk = shutil.disk_usage(directory)
+    percent = 100 * disk.used // max(1, disk.used + disk.free)
+    if percent < FULL_PERCENT:
+        return ""
+    return f"{directory}: {percent} % of its disk is used, and above 85 % Java's brokers delete\n"
 
 
 def _tell(code: int, said: str, tests: Sequence[str]) -> int:

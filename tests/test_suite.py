@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.kit.waiting import eventually
-from tests.suite import AGAIN_MAX, Part, main, naming
+from tests.suite import AGAIN_MAX, Part, main, naming, room
 
 PART = Part("a part", "", 0)
 PASSES = "def test_passes(): pass\n"
@@ -74,6 +75,15 @@ def test_one_that_hangs_fails_by_name_and_the_others_go_on(
     assert "1 failed, 2 passed" in printed
     assert "test_0.py::test_hangs hangs: it takes more than 1 s" in printed
     assert "beside them:\n  test_0.py::test_hangs" in printed
+
+
+@pytest.mark.parametrize(("used", "says"), [(75, False), (80, True)])
+def test_a_disk_that_is_nearly_full_is_told(
+    monkeypatch: pytest.MonkeyPatch, used: int, says: bool
+) -> None:
+    usage = SimpleNamespace(total=120, used=used, free=100 - used)
+    monkeypatch.setattr("shutil.disk_usage", lambda _directory: usage)
+    assert (f"/d: {used} % of its disk is used" in room("/d")) == says
 
 
 def test_a_suite_without_tests_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.broker_process import ROOMY
 from tests.kit.etcd import EtcdNode
 from tests.kit.failover_group import LEASE_S, FailoverGroup, Ledger
 from tests.kit.health import events
@@ -24,16 +25,16 @@ pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
 WITHIN_S = 90.0
 UPDATE_BROKER_CONFIG, UPDATE_CONSUMER_OFFSET, CREATE_GROUP = 25, 15, 200
-USUAL = "90"
 
 
 def full(group: FailoverGroup, members: Iterable[int], *, is_full: bool) -> None:
     """Have the disks of these members be too full for sends, or not any more."""
     nearly_all_gib = (shutil.disk_usage(group.members[1].data).total >> 30) - 1
-    line = f"diskSpaceWarningLevelRatio={f'{nearly_all_gib}GiB' if is_full else USUAL}\n"
+    limits = dict.fromkeys(ROOMY, f"{nearly_all_gib}GiB") if is_full else ROOMY
+    lines = "\n".join(f"{key}={limit}" for key, limit in limits.items())
     for member in members:
         with RawConnection(group.members[member].address) as connection:
-            answer = connection.call(UPDATE_BROKER_CONFIG, {}, line.encode())
+            answer = connection.call(UPDATE_BROKER_CONFIG, {}, lines.encode())
         assert answer.code == SUCCESS, answer
 
 
@@ -44,8 +45,10 @@ def told(group: FailoverGroup, member: int, event: str) -> int:
 def test_the_lease_goes_to_who_has_room_and_stays_where_nobody_has(tmp_path: Path) -> None:
     with (
         EtcdNode(data=tmp_path / "etcd") as etcd,
-        FailoverGroup(tmp_path / "group", [etcd]) as group,
+        # What the command line says wins over changes while a broker runs.
+        FailoverGroup(tmp_path / "group", [etcd], settings=dict.fromkeys(ROOMY)) as group,
     ):
+        full(group, group.members, is_full=False)
         ledger = Ledger(group)
         first = ledger.send(8, "before")
         with RawConnection(group.members[first].address) as connection:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import gettempdir
 
 from tests.kit.ports import HOST, PortBlock, free_block, free_port
 from tests.kit.process import Child, DidNotStart, Server
@@ -29,6 +30,19 @@ SMALL_FILES: dict[str, object] = {
 
 PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 20_000}
 """A test machine stands still for longer than the 200 ms after which a send is refused."""
+
+ROOMY: dict[str, object] = {
+    "diskMaxUsedSpaceRatio": "3MiB",
+    "diskSpaceCleanForciblyRatio": "2MiB",
+    "diskSpaceWarningLevelRatio": "1MiB",
+}
+"""Space to keep free: the disk of a test machine may be used to over 90 %."""
+
+
+def is_of_the_machine(path: Path) -> bool:
+    """Whether a path is on the disk of temporary files, and not on a test's own file system."""
+    there = next(near for near in (path, *path.absolute().parents) if near.exists())
+    return there.stat().st_dev == Path(gettempdir()).stat().st_dev
 
 
 def with_accounts(user: str, secret: str) -> dict[str, object]:
@@ -102,7 +116,8 @@ class BrokerProcess(Server):
 
     def command(self) -> list[str]:
         """The command line of a run."""
-        pairs = SMALL_FILES | PATIENT | self.port_settings() | dict(self.settings)
+        room = ROOMY if is_of_the_machine(self.data) else {}
+        pairs = SMALL_FILES | PATIENT | room | self.port_settings() | dict(self.settings)
         sets = [f"--set={key}={value}" for key, value in pairs.items() if value is not None]
         names = [] if self.namesrv is None else ["-n", self.namesrv]
         # A compiled build that is installed goes before the sources in the current directory.
