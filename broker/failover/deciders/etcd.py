@@ -1,9 +1,10 @@
-"""etcd as the decider: each call tries the endpoints in turn, the last that answered first.
+"""etcd as the decider: each call asks the endpoints in turn, the last that answered first.
 
-An endpoint may be down, hang, or have no leader: each has a part of the lease's time, so that a
-renewal reaches another while the lease lasts. An answer that etcd does not give, as of a proxy in
-front of it, is none. A change is sent again as it is: it is a compare-and-swap, and one that was
-applied already is found by its own record.
+An endpoint may be down, hang, or have no leader. So the next one is asked as well when one has been
+silent for a small part of the lease, and the first answer counts: a renewal reaches one that
+answers while the lease lasts. An answer that etcd does not give, as of a proxy in front of it, is
+none. A change that is sent twice is the same: it is a compare-and-swap, and one that was applied
+already is found by its own record. A lease that nobody uses ends by itself.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from aerobee.broker.failover.deciders.etcd_http import (
     Exchange,
     connection,
 )
+from aerobee.broker.failover.record import RecordIllegal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +53,10 @@ T = TypeVar("T")
 
 PART: Final = 0.2
 """The part of the lease that one endpoint may take for an answer."""
+NEXT_AFTER: Final = 0.05
+"""The part of the lease after which the next endpoint is asked as well. A renewal begins at half of
+the lease, and counts until four fifths: three endpoints may hang before the one that answers.
+"""
 UNANSWERED: Final = (
     OSError,
     ssl.SSLError,
@@ -140,29 +146,47 @@ class Etcd:
         `read` makes it of the answer, and raises AnswerIllegal for what is none. Raises:
         DeciderSilent, DeciderMisused, LeaseOver, RecordIllegal.
         """
-        reasons, misused = [], False
-        for target in list(self.endpoints):
+        answers: list[T] = []
+        errors: list[LeaseOver | RecordIllegal] = []
+        reasons: list[str] = []
+        misused = False
+
+        async def ask(target: Endpoint, silent: trio.Event) -> None:
+            nonlocal misused
             try:
                 with trio.fail_after(self.answer_s):
-                    answer = read(await self._ask(target, path, body))
+                    answers.append(read(await self._ask(target, path, body)))
+            except (LeaseOver, RecordIllegal) as error:
+                errors.append(error)
             except (*UNANSWERED, DeciderMisused) as error:
                 misused = misused or isinstance(error, DeciderMisused)
                 reasons.append(f"{target.url}: {str(error) or type(error).__name__}")
-                # The endpoint is the last from now on: the next call does not wait for it.
-                self.endpoints.remove(target)
-                self.endpoints.append(target)
-            else:
-                return answer
+                silent.set()
+                return
+            self.endpoints.remove(target)
+            self.endpoints.insert(0, target)
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for target in list(self.endpoints):
+                silent = trio.Event()
+                nursery.start_soon(ask, target, silent)
+                with trio.move_on_after(self._lease_s * NEXT_AFTER):
+                    await silent.wait()
+        if answers:
+            return answers[0]
+        if errors:
+            raise errors[0]
         raise (DeciderMisused if misused else DeciderSilent)("; ".join(reasons))
 
     async def _ask(self, target: Endpoint, path: str, body: dict[str, Any]) -> object:
         """One endpoint; signs in first where that is needed, and again when it is over."""
         if self._user and not self._token:
             await self._sign_in(target)
-        status, code, answer = await self._post(target, path, body)
+        status, code, answer = await self._post(target, path, body, self._token)
         if code == UNAUTHENTICATED and self._user:
             await self._sign_in(target)
-            status, code, answer = await self._post(target, path, body)
+            status, code, answer = await self._post(target, path, body, self._token)
         if status == OK and code < 0:
             return answer
         reason = f"{path} is answered with {status}: {failure(answer)[1]}"
@@ -173,12 +197,12 @@ class Etcd:
         raise AnswerIllegal(reason)
 
     async def _post(
-        self, target: Endpoint, path: str, request: dict[str, Any]
+        self, target: Endpoint, path: str, request: dict[str, Any], token: str
     ) -> tuple[int, int, object]:
         """Status, code of gRPC or −1, and answer."""
         async with await connection(target, self._tls) as stream:
             exchange = Exchange(stream)
-            await exchange.send(target, path, request, self._token)
+            await exchange.send(target, path, request, token)
             body = await exchange.whole()
         try:
             answer = parsed(body)
@@ -189,9 +213,8 @@ class Etcd:
         return exchange.status, failure(answer)[0], answer
 
     async def _sign_in(self, target: Endpoint) -> None:
-        self._token = ""
         account = {"name": self._user, "password": self._password}
-        status, _, answer = await self._post(target, AUTHENTICATE, account)
+        status, _, answer = await self._post(target, AUTHENTICATE, account, "")
         token = answer.get("token") if isinstance(answer, dict) else None
         if status in CLIENT_ERRORS:
             raise DeciderMisused(f"user {self._user}: {failure(answer)[1]}")

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/consumer"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
@@ -16,14 +18,17 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-// Positions of each member on the ring of CONSISTENT_HASH.
-const virtualNodes = 10
+const (
+	// Positions of each member on the ring of CONSISTENT_HASH.
+	virtualNodes = 10
+	pause        = 100 * time.Millisecond
+)
 
 // strategyOf is the client's strategy of a name; "given" is the queues of CONFIG ("topic/broker/id", with blanks
 // between) or the rooms of MACHINE_ROOM.
 func strategyOf(name string, given []string) consumer.AllocateStrategy {
 	switch name {
-	case "AVG":
+	case "AVG", "ORDERLY":
 		return consumer.AllocateByAveragely
 	case "AVG_BY_CIRCLE":
 		return consumer.AllocateByAveragelyCircle
@@ -71,7 +76,8 @@ func telling(topic string, strategy consumer.AllocateStrategy) consumer.Allocate
 	}
 }
 
-// send is a producer that sends each of the given messages once and says "sent STATUS" or "sent ERROR".
+// send is a producer that sends each of the given messages once and says "sent STATUS" or "sent ERROR". Each line that
+// it reads then is sent as often as it takes: "sent BODY".
 func send(namesrv, group, topic, instance string, given []string, account primitive.Credentials) {
 	sender, err := producer.NewDefaultProducer(
 		producer.WithNameServer([]string{namesrv}),
@@ -95,7 +101,17 @@ func send(namesrv, group, topic, instance string, given []string, account primit
 		}
 	}
 	say("ready")
-	_, _ = os.Stdin.Read(make([]byte, 1))
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan() && lines.Text() != ""; {
+		for {
+			_, err := sender.SendSync(context.Background(), primitive.NewMessage(topic, lines.Bytes()))
+			if err == nil {
+				break
+			}
+			fmt.Fprintln(os.Stderr, err)
+			time.Sleep(pause)
+		}
+		say("sent", lines.Text())
+	}
 	_ = sender.Shutdown()
 }
 
@@ -115,6 +131,7 @@ func main() {
 		consumer.WithCredentials(account),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithStrategy(telling(topic, strategyOf(name, given))),
+		consumer.WithConsumerOrder(name == "ORDERLY"),
 	)
 	if err != nil {
 		panic(err)
