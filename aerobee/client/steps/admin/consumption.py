@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from aerobee.admin import RequestMode
 from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
 from aerobee.client.namespaces import plain, wrapped
-from aerobee.client.steps.admin.brokers import ask, masters, readers_of
+from aerobee.client.steps.admin.brokers import ask, at_each, masters, readers_of
 from aerobee.errors import ConfigurationError
 from aerobee.remoting.wire.bodies.group import GroupForbidden
 from aerobee.remoting.wire.bodies.pop import RequestModeRequest, RequestModes
@@ -18,6 +18,7 @@ from aerobee.remoting.wire.headers.group import UpdateGroupForbidden
 from aerobee.remoting.wire.headers.pop import GetAllMessageRequestMode, SetMessageRequestMode
 
 if TYPE_CHECKING:
+    from aerobee.client.steps.admin.brokers import Broker
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
 
@@ -67,8 +68,10 @@ def set_request_mode(
     wanted = RequestModeRequest(
         consumer_group=group, topic=topic, mode=mode, pop_share_queue_num=share
     )
-    for target in (yield from readers_of(routes, topic)):
-        yield from ask(routes, target, SetMessageRequestMode(), body=wanted.to_bytes())
+    yield from at_each(
+        (yield from readers_of(routes, topic)),
+        lambda target: ask(routes, target, SetMessageRequestMode(), body=wanted.to_bytes()),
+    )
 
 
 # ── Read permission ──
@@ -99,11 +102,14 @@ def _readable(
 ) -> Steps[dict[str, bool]]:
     check_names(group, topic)
     header = UpdateGroupForbidden(group=group, topic=topic, readable=allowed)
-    counts = {}
-    for target in (yield from readers_of(routes, topic)):
+    allowed_at: dict[str, bool] = {}
+
+    def at(target: Broker) -> Steps[None]:
         answered = yield from ask(routes, target, header)
-        counts[target.name] = answered.body(GroupForbidden).readable
-    return counts
+        allowed_at[target.name] = answered.body(GroupForbidden).readable
+
+    yield from at_each((yield from readers_of(routes, topic)), at)
+    return allowed_at
 
 
 def check_names(group: str, topic: str) -> None:

@@ -144,7 +144,8 @@ def create_group(
     Raises: ConfigurationError, BrokerError, BrokerNotFoundError, TransportError.
     """
     check_name("group", config.name, GROUP_MAX)
-    for target in (yield from masters(routes, cluster=cluster, broker=broker)):
+
+    def create(target: Broker) -> Steps[None]:
         known = (yield from configs_at(routes, target)).get(config.name)
         wanted = msgspec.structs.replace(
             known or SubscriptionGroupConfig(group_name=config.name),
@@ -159,6 +160,8 @@ def create_group(
             ),
         )
         yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
+
+    yield from at_each((yield from masters(routes, cluster=cluster, broker=broker)), create)
 
 
 def limit_group(
@@ -178,13 +181,17 @@ def limit_group(
     """
     attributes = edits(max_messages_per_s, max_bytes_per_s, priority_factor)
     changed: dict[str, GroupConfig] = {}
-    for target in (yield from masters(routes)):
+
+    def limit(target: Broker) -> Steps[None]:
         known = (yield from configs_at(routes, target)).get(group)
-        if known is not None:
-            wanted = msgspec.structs.replace(known, attributes=attributes)
-            yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
-            now = (yield from configs_at(routes, target)).get(group, known)
-            changed[target.name] = described(now)
+        if known is None:
+            return
+        wanted = msgspec.structs.replace(known, attributes=attributes)
+        yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
+        now = (yield from configs_at(routes, target)).get(group, known)
+        changed[target.name] = described(now)
+
+    yield from at_each((yield from masters(routes)), limit)
     if not changed:
         raise GroupNotFoundError(f"no broker knows group {group}")
     return changed

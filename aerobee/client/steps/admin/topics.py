@@ -83,7 +83,8 @@ def create_topic(
     check_perm(perm)
     attributes = {} if message_type is None else {MESSAGE_TYPE: message_type.value}
     targets = yield from masters(routes, cluster=cluster, broker=broker)
-    for target in targets:
+
+    def create(target: Broker) -> Steps[None]:
         wanted = TopicConfig(
             broker=target.name,
             read_queues=queues,
@@ -93,6 +94,8 @@ def create_topic(
             attributes=attributes,
         )
         yield from put_config(routes, target, name, wanted)
+
+    yield from at_each(targets, create)
     if wait:
         yield from until_routed(routes, name, {target.name for target in targets}, bool(perm))
 
@@ -125,8 +128,11 @@ def change_topic(
         MAX_RATE: max_messages_per_s,
         MAX_BYTES: max_bytes_per_s,
     }
-    changed = []
-    for target, now in (yield from configs_by_broker(routes, name)):
+    known = dict((yield from configs_by_broker(routes, name)))
+    changed: list[TopicConfig] = []
+
+    def change(target: Broker) -> Steps[None]:
+        now = known[target]
         wanted = TopicConfig(
             broker=target.name,
             read_queues=first_given(read_queues, queues, now.read_queues),
@@ -137,6 +143,8 @@ def change_topic(
         )
         yield from put_config(routes, target, name, wanted)
         changed.append(wanted)
+
+    yield from at_each(known, change)
     if not changed:
         raise RouteNotFoundError(f"no broker has topic {name} any more").about(topic=name)
     return changed

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
+from aerobee.admin import GroupConfig
 from aerobee.client.steps.admin.clients import close_client
-from aerobee.client.steps.admin.groups import delete_group, enable_group
+from aerobee.client.steps.admin.consumption import set_readable, set_request_mode
+from aerobee.client.steps.admin.groups import (
+    create_group,
+    delete_group,
+    enable_group,
+    limit_group,
+)
+from aerobee.client.steps.admin.topics import change_topic, create_topic
 from aerobee.client.steps.admin.users import change_user, create_user, delete_user, grant, revoke
 from aerobee.client.steps.instance import Instance
 from aerobee.errors import AerobeeError, RequestTimeoutError
@@ -18,14 +26,18 @@ from aerobee.remoting.wire.headers.group import (
     CreateGroup,
     DeleteGroup,
     GetAllGroupConfig,
+    UpdateGroupForbidden,
 )
-from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo
-from tests.aerobee.client.steps.stage import Line, Stage, answer
+from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
+from aerobee.remoting.wire.headers.pop import SetMessageRequestMode
+from aerobee.remoting.wire.headers.topic import CreateTopic, GetTopicConfig
+from tests.aerobee.client.steps.stage import Line, Stage, answer, route
 
 SILENT = RequestTimeoutError("no answer within 5 s")
 UNKNOWN = answer(3, remark="request type 900001 not supported")
 EXISTS = answer(16, remark="The user is existed")
 GROUP = {"groupName": "g", "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}
+GROUPS = json.dumps({"subscriptionGroupTable": {"g": GROUP}}).encode()
 
 
 @pytest.fixture
@@ -63,9 +75,36 @@ def test_a_change_reaches_the_brokers_behind_one_that_fails(
     assert "no error at b" in raised.value.__notes__
 
 
+CONFIG = GroupConfig(name="g")
+TOPIC = answer(body=b'{"topicName":"t","readQueueNums":2,"writeQueueNums":2,"perm":6}')
+
+
+@pytest.mark.parametrize(
+    ("header", "change"),
+    [
+        (CreateGroup, lambda routes: create_group(routes, CONFIG)),
+        (CreateGroup, lambda routes: limit_group(routes, "g", max_messages_per_s=5)),
+        (CreateTopic, lambda routes: create_topic(routes, "t", wait=False)),
+        (CreateTopic, lambda routes: change_topic(routes, "t", perm=4)),
+        (SetMessageRequestMode, lambda routes: set_request_mode(routes, "g", "t", "POP")),
+        (UpdateGroupForbidden, lambda routes: set_readable(routes, "g", "t", allowed=False)),
+    ],
+)
+def test_a_setting_reaches_the_brokers_behind_one_that_is_silent(
+    stage: Stage, header: type[Header], change: Callable[[Instance], Any]
+) -> None:
+    stage.answers(GetRouteInfo, route("a", "b"))
+    stage.answers(GetAllGroupConfig, answer(body=GROUPS))
+    stage.answers(GetTopicConfig, TOPIC, TOPIC)
+    stage.answers(header, SILENT, answer(body=b'{"readable":false}'))
+    with pytest.raises(RequestTimeoutError) as raised:
+        stage.perform(change(stage.instance))
+    assert len(stage.asked(header)) == 2
+    assert "no error at b" in raised.value.__notes__
+
+
 def test_a_group_is_paused_at_the_brokers_that_answer(stage: Stage) -> None:
-    groups = json.dumps({"subscriptionGroupTable": {"g": GROUP}}).encode()
-    stage.answers(GetAllGroupConfig, SILENT, answer(body=groups))
+    stage.answers(GetAllGroupConfig, SILENT, answer(body=GROUPS))
     stage.answers(CreateGroup, answer())
     with pytest.raises(RequestTimeoutError):
         stage.perform(enable_group(stage.instance, "g", enabled=False))
