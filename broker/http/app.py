@@ -275,6 +275,15 @@ class Connection(TCPServer):
     streams = False
     """Whether an answer may last, as long as its peer takes each part of it in time."""
 
+    async def run(self) -> None:
+        """Serve it to its end, and then leave no cycle of it and its protocol: such garbage stays
+        until everything is searched, see `collect_cycles`.
+        """
+        try:
+            await super().run()
+        finally:
+            self.protocol = cast("Any", None)
+
     async def _read_data(self) -> None:
         """Read requests of HTTP/1.1."""
         about = self.protocol

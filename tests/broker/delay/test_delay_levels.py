@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from aerobee.broker.core.drafts import Target
@@ -96,7 +98,26 @@ def test_what_is_due_goes_and_nothing_behind_what_is_not(
         (b"REAL_TOPIC\x01t\x02", None),
         (b"REAL_QID\x013\x02", None),
         (b"REAL_TOPIC\x01t\x02REAL_QID\x01-1\x02", None),
+        (b"A\x01b\x02REAL_TOPIC\x01t\x02REAL_QID\x013", Target("t", 3)),
+        (b"A\x01b\x02REAL_TOPIC\x01t\x02REAL_QID\x013\x02B\x01c\x02", Target("t", 3)),
+        (b"A\x01b\x02REAL_QID\x013\x02REAL_TOPIC\x01t\x02", Target("t", 3)),
+        (b"A\x01b\x02REAL_QID\x013\x02REAL_TOPIC\x01t\x02REAL_QID\x01\x02", Target("t", 3)),
+        (b"A\x01b\x02REAL_TOPIC\x01t\x02REAL_QID\x013\x02REAL_QID\x014\x02", Target("t", 4)),
     ],
 )
 def test_the_target_is_what_the_properties_say(properties: bytes, expected: Target | None) -> None:
     assert target_of(properties) == expected
+
+
+def test_retries_of_a_queue_take_the_memory_of_one() -> None:
+    """R12: a retry has the id of its origin behind its target, which no other message shares."""
+    retry = b"A\x01b\x02REAL_TOPIC\x01%%RETRY%%g\x02REAL_QID\x010\x02ORIGIN_MESSAGE_ID\x01%032d\x02"
+    assert target_of(retry % 0) == Target("%RETRY%g", 0)
+    tracemalloc.start()
+    try:
+        for number in range(2_000):
+            target_of(retry % number)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 20_000

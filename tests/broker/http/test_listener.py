@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -25,7 +26,7 @@ from aerobee.broker.http.listener import open_listener, serve_http
 from aerobee.remoting.stats import RemotingStats
 from tests.broker.metrics.test_metrics import make_sources, nothing_stored
 from tests.kit.ports import HOST, free_port
-from tests.kit.tls import certificate, server_context
+from tests.kit.tls import certificate, client_context, server_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -400,6 +401,55 @@ async def test_nobody_is_served_over_http_2(asked: bytes, answer: bytes) -> None
 async def connect(client: httpx.AsyncClient) -> trio.SocketStream:
     url: Any = client.base_url
     return await trio.open_tcp_stream(url.host, url.port)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    ("tls", "asked"),
+    [
+        (False, b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"),
+        (False, b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\nGET"),
+        (False, b""),
+        (True, b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"),
+        (True, b""),
+    ],
+)
+async def test_a_connection_leaves_no_cycle(tmp_path: Path, *, tls: bool, asked: bytes) -> None:
+    """R12: what lives while the searches for cycles look is not looked at again for hours, and of
+    a scrape each second a third was in memory until then.
+    """
+    shown = certificate(tmp_path) if tls else None
+    context = server_context(shown) if shown else None
+    listener = open_listener(HOST, free_port())
+    assert listener is not None
+    gc.collect()
+    gc.disable()
+    try:
+        async with trio.open_nursery() as nursery:
+            (address,) = await nursery.start(
+                serve_http, listener, make_sources(), GOOD, everybody, context
+            )
+            for _ in range(3):
+                stream: Any = await trio.open_tcp_stream(*listener_at(address))
+                if shown:
+                    stream = trio.SSLStream(stream, client_context(shown), server_hostname=HOST)
+                await stream.send_all(asked)
+                await stream.transport_stream.send_eof() if tls else await stream.send_eof()
+                with suppress(trio.BrokenResourceError):
+                    while await stream.receive_some():
+                        pass
+                await trio.aclose_forcefully(stream)
+            with trio.fail_after(60):
+                while living():
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    finally:
+        gc.enable()
+
+
+def living() -> int:
+    kinds = (http_app.Connection, http_app.Http1)
+    return sum(type(one) in kinds for one in gc.get_objects())
 
 
 @pytest.mark.trio
