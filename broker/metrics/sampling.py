@@ -6,7 +6,7 @@ counts has no extra cost. Source: semantics §16 (BrokerStatsManager, StoreStats
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
@@ -26,17 +26,10 @@ TICK_S: Final = 1.0
 RATE_SPANS_S: Final = (10, 60, 600)
 """The spans of the three numbers of a rate."""
 SLOW_PUT: Final = "SLOW_PUT"
-
-
-class Totals(NamedTuple):
-    """Counters of the store and of pulls, since the start."""
-
-    put: int = 0
-    found: int = 0
-    missed: int = 0
-    transferred: int = 0
-    timers_in: int = 0
-    timers_out: int = 0
+TOTALS: Final = ("put", "found", "missed", "transferred", "timers_in", "timers_out")
+"""Counters of the store and of pulls, since the start, that have rates."""
+ROWS: Final = RATE_SPANS_S[-1] + 1
+"""Samples of all of them: as far back as the longest span."""
 
 
 class Count(NamedTuple):
@@ -56,7 +49,7 @@ class MidnightTotals(NamedTuple):
 
 
 class Sampling:
-    """The service. `samples`, `totals` and the mornings are read by others."""
+    """The service. `samples` and the mornings are read by others."""
 
     def __init__(
         self,
@@ -71,7 +64,9 @@ class Sampling:
     ) -> None:
         """`connections` returns how many were opened and closed."""
         self.samples = Samples(counted=self._counted)
-        self.totals: deque[Totals] = deque([Totals()], maxlen=RATE_SPANS_S[-1] + 1)
+        self._totals = [array("q", bytes(8 * ROWS)) for _ in TOTALS]
+        """By second, over and over; the first sample is of zeros."""
+        self._looks = 0
         self.yesterday = MidnightTotals()
         self.today = MidnightTotals()
         self._stats = stats
@@ -100,16 +95,17 @@ class Sampling:
     def look(self) -> None:
         """Once a second: sample the totals, and check whether a new day has begun."""
         stats, store = self._stats, self._store
-        self.totals.append(
-            Totals(
-                store.messages_put,
-                stats.pulls_found,
-                stats.pulls_missed,
-                store.messages_got,
-                sum(timers.enqueued for timers in stats.timers.values()),
-                sum(timers.dequeued for timers in stats.timers.values()),
-            )
+        self._looks += 1
+        now = (
+            store.messages_put,
+            stats.pulls_found,
+            stats.pulls_missed,
+            store.messages_got,
+            sum(timers.enqueued for timers in stats.timers.values()),
+            sum(timers.dequeued for timers in stats.timers.values()),
         )
+        for total, value in zip(self._totals, now, strict=True):
+            total[self._looks % ROWS] = value
         day = self._day_of(self._clock.now_ms())
         if day != self._day:
             self._day = day
@@ -128,12 +124,12 @@ class Sampling:
 
     def rates(self, field: str) -> tuple[float, ...]:
         """Per second over the last 10, 60 and 600 s, or as far back as there are samples."""
-        newest = self.totals[-1]
+        total = self._totals[TOTALS.index(field)]
+        newest = total[self._looks % ROWS]
         per_second = []
         for span in RATE_SPANS_S:
-            seconds = min(span, len(self.totals) - 1)
-            oldest = self.totals[-1 - seconds]
-            grown = getattr(newest, field) - getattr(oldest, field)
+            seconds = min(span, self._looks)
+            grown = newest - total[(self._looks - seconds) % ROWS]
             per_second.append(grown / seconds if seconds else 0.0)
         return tuple(per_second)
 

@@ -440,7 +440,7 @@ async def test_a_connection_leaves_no_cycle(tmp_path: Path, *, tls: bool, asked:
                         pass
                 await trio.aclose_forcefully(stream)
             with trio.fail_after(60):
-                while living():
+                while living():  # noqa: ASYNC110  (nothing tells of it)
                     await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +55,22 @@ def test_rates_look_back_as_far_as_there_is_something_to_see() -> None:
     for _ in range(2_000):
         desk.sampling.look()
     assert desk.sampling.rates("put") == (0.0, 0.0, 0.0)
+
+
+def test_the_memory_of_looks_is_there_from_the_start() -> None:
+    """R12: a broker that fills its rates for ten minutes would look like one that leaks."""
+    desk = Desk()
+    desk.put("t", 1 << 40)
+    desk.sampling.look()
+    tracemalloc.start()
+    try:
+        for _ in range(600):
+            desk.put("t", 5)
+            desk.sampling.look()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 10_000
 
 
 def test_mornings_are_what_stood_there_when_the_day_changed_without_system_topics() -> None:
