@@ -87,8 +87,8 @@ def target_of(properties: bytes) -> Target | None:
     at = properties.rfind(b"\x02REAL_TOPIC\x01")
     queue_at = properties.rfind(b"\x02REAL_QID\x01")
     if 0 <= at < queue_at:
-        # From one to the other messages of a queue are alike, and nothing else counts. What stands
-        # behind is not: a retry has the id of its origin there.
+        # From one to the other messages of a queue are alike, and nothing else counts. Behind them
+        # a retry has the id of its origin, which it shares with no other.
         end = properties.find(b"\x02", queue_at + 1)
         part = properties[at:end] if end >= 0 else properties[at:]
         if len(part) <= KEPT_BYTES:
