@@ -9,11 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import trio
-
 from aerobee.broker.pop.pop_hold import NOTIFICATIONS, POPS
 from aerobee.broker.pop.pop_reader import ALL_QUEUES, PopScope
-from aerobee.broker.pop.pop_wait import HoldableRequest, deadline, park
+from aerobee.broker.pop.pop_wait import HoldableRequest, Nothing, PopWaits, deadline
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.headers.pop import NotificationResponse, PollingInfoResponse
 from aerobee.store.errors import NotInMemory
@@ -43,18 +41,20 @@ class NotificationProcessor:
         self._reader = reader
         self._hold = hold
         self._clock = clock
+        self._waits = PopWaits(hold, clock, kind=NOTIFICATIONS, over=NONE, full=FULL)
 
     def notify(self, header: Notification, command: Command, connection: Caller) -> Outcome:
         """NOTIFICATION."""
         scope = self._checked(header)
-        now_ms = self._clock.now_ms()
-        request = HoldableRequest(
-            header, command, connection, deadline(header.born_time, header.poll_time, now_ms)
-        )
         try:
-            return self._attempt(request, scope, last=False)
+            outcome = self._look(scope)
         except NotInMemory:
-            return self._reader.complete(lambda: self._attempt(request, scope, last=True))
+            return self._reader.complete(lambda: self._look_once(scope))
+        if isinstance(outcome, Answer):
+            return outcome
+        end = deadline(header.born_time, header.poll_time, self._clock.now_ms())
+        request = HoldableRequest(header, command, connection, end)
+        return self._waits.wait(request, outcome, partial(self._again, header))
 
     def polling(self, header: PollingInfo, command: Command, connection: Caller) -> Answer:
         """POLLING_INFO: how many pops wait there."""
@@ -82,28 +82,15 @@ class NotificationProcessor:
             now_ms=self._clock.now_ms(),
         )
 
-    def _attempt(
-        self, request: HoldableRequest[Notification], scope: PopScope, *, last: bool
-    ) -> Answer | None:
-        """Answer, or None: it waits. Raises: NotInMemory, OSError."""
+    def _look(self, scope: PopScope) -> Answer | Nothing:
+        """Whether there is a message. Raises: NotInMemory, OSError."""
         reads = self._reader.has_messages(scope)
-        if reads.rest:
-            return SOME
-        if last or reads.cut or request.deadline <= trio.current_time():
-            return NONE
-        return None if self._park(request, reads.free_at_ms) else FULL
+        return SOME if reads.rest else Nothing(reads.cut, reads.free_at_ms)
 
-    def _again(self, request: HoldableRequest[Notification], last: bool) -> Answer | None:
-        self._access.group_is_there(request.header.consumer_group)
-        return self._attempt(request, self._checked(request.header), last=last)
+    def _look_once(self, scope: PopScope) -> Answer:
+        outcome = self._look(scope)
+        return outcome if isinstance(outcome, Answer) else NONE
 
-    def _park(self, request: HoldableRequest[Notification], free_at_ms: int) -> bool:
-        return park(
-            self._hold,
-            request,
-            kind=NOTIFICATIONS,
-            matches=None,
-            free_in_ms=free_at_ms - self._clock.now_ms() if free_at_ms else None,
-            again=partial(self._again, request),
-            over=NONE,
-        )
+    def _again(self, header: Notification) -> Answer | Nothing:
+        self._access.group_is_there(header.consumer_group)
+        return self._look(self._checked(header))

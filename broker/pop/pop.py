@@ -9,10 +9,10 @@ semantics §11.1, remoting §3.12 (PopMessageProcessor, PeekMessageProcessor).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import trio
 
 from aerobee.broker.answers import STORED, first_put_refused
 from aerobee.broker.core.drafts import draft_again
@@ -21,7 +21,7 @@ from aerobee.broker.filters.subscription import filter_of
 from aerobee.broker.pop.pop_hold import POPS
 from aerobee.broker.pop.pop_reader import ALL_QUEUES, FOUND, Part, PopScope
 from aerobee.broker.pop.pop_records import ORDER_REVIVE_QID, CheckPoint, Receipt
-from aerobee.broker.pop.pop_wait import HoldableRequest, deadline, park
+from aerobee.broker.pop.pop_wait import HoldableRequest, Nothing, PopWaits, deadline
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pop import PopMessageResponse
@@ -90,7 +90,7 @@ class Pop:
         self._revive_log = out.revive_log
         self._offsets = out.offsets
         self._orders = out.orders
-        self._hold = out.hold
+        self._waits = PopWaits(out.hold, core.clock, kind=POPS, over=TIMED_OUT, full=FULL)
         self._timed = out.timed
         self._turn = 0
 
@@ -100,21 +100,23 @@ class Pop:
         if now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS:
             return TIMED_OUT
         scope = self._checked(header, now_ms)
-        end = deadline(header.born_time, header.poll_time, now_ms)
-        request = HoldableRequest(header, command, connection, end)
         try:
             reads = self._reader.read(scope)
         except NotInMemory:
-            return self._from_disk(request, scope)
-        return self._found(request, scope, reads, last=False)
+            return self._from_disk(header, scope)
+        outcome = self._found(header, scope, reads)
+        if isinstance(outcome, Answer):
+            return outcome
+        end = deadline(header.born_time, header.poll_time, now_ms)
+        request = HoldableRequest(header, command, connection, end)
+        return self._waits.wait(request, outcome, partial(self._again, header), scope.matches)
 
-    async def _from_disk(
-        self, request: HoldableRequest[PopMessage], scope: PopScope
-    ) -> Answer | None:
+    async def _from_disk(self, header: PopMessage, scope: PopScope) -> Answer:
         reads = await self._reader.read_from_disk(scope)
         if reads.unreadable is not None:
-            self._pass_over(request.header, scope, *reads.unreadable)
-        return self._found(request, scope, reads, last=True)
+            self._pass_over(header, scope, *reads.unreadable)
+        outcome = self._found(header, scope, reads)
+        return outcome if isinstance(outcome, Answer) else TIMED_OUT
 
     def peek(self, header: PeekMessage, command: Command, connection: Caller) -> Outcome:
         """As a pop, but without any effect."""
@@ -176,15 +178,13 @@ class Pop:
 
     # ── One attempt ──
 
-    def _attempt(
-        self, request: HoldableRequest[PopMessage], scope: PopScope, *, last: bool
-    ) -> Answer | None:
-        """Pop what is there, or park; None: parked. Raises: NotInMemory, OSError, Refusal."""
-        return self._found(request, scope, self._reader.read(scope), last=last)
+    def _again(self, header: PopMessage) -> Answer | Nothing:
+        """An attempt of a pop that waits. Raises: NotInMemory, OSError, Refusal."""
+        self._access.group_is_there(header.consumer_group)
+        scope = self._checked(header, self._clock.now_ms())
+        return self._found(header, scope, self._reader.read(scope))
 
-    def _found(
-        self, request: HoldableRequest[PopMessage], scope: PopScope, reads: PopResult, *, last: bool
-    ) -> Answer | None:
+    def _found(self, header: PopMessage, scope: PopScope, reads: PopResult) -> Answer | Nothing:
         """Move the group past what is not for it, and hand out what is. Raises: Refusal.
 
         A pop that began at the master may go on at one that is none any more: the next one hands
@@ -195,34 +195,8 @@ class Pop:
         for topic, queue_id, at in reads.moves:
             self._move(scope, topic, queue_id, at)
         if reads.parts:
-            return self._hand_out(request.header, scope, reads)
-        return self._wait(request, scope, reads, last=last)
-
-    def _wait(
-        self, request: HoldableRequest[PopMessage], scope: PopScope, reads: PopResult, *, last: bool
-    ) -> Answer | None:
-        """Park a pop that found nothing, or tell it so; None: parked."""
-        # When a filter has scanned its limit, the client asks again at once.
-        if last or reads.cut or request.deadline <= trio.current_time():
-            return TIMED_OUT
-        return None if self._park(request, scope, reads.free_at_ms) else FULL
-
-    def _park(self, request: HoldableRequest[PopMessage], scope: PopScope, free_at_ms: int) -> bool:
-        def again(last: bool) -> Answer | None:
-            self._access.group_is_there(request.header.consumer_group)
-            return self._attempt(
-                request, self._checked(request.header, self._clock.now_ms()), last=last
-            )
-
-        return park(
-            self._hold,
-            request,
-            kind=POPS,
-            matches=scope.matches,
-            free_in_ms=free_at_ms - self._clock.now_ms() if free_at_ms else None,
-            again=again,
-            over=TIMED_OUT,
-        )
+            return self._hand_out(header, scope, reads)
+        return Nothing(reads.cut, reads.free_at_ms)
 
     # ── Handing out ──
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aerobee.broker.pop.pop_hold import PopHold
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
+    from aerobee.store.clock import Clock
 
 EARLY_MS: Final = 50
 """How long before its deadline a held request is answered."""
@@ -55,55 +56,78 @@ def deadline(born_ms: int, poll_ms: int, now_ms: int) -> float:
     return trio.current_time() + min(left_ms, poll_ms, HOLD_MAX_MS) / 1000
 
 
-def park(
-    hold: PopHold,
-    request: HoldableRequest[PopMessage] | HoldableRequest[Notification],
-    *,
-    kind: str,
-    matches: Filter | None,
-    free_in_ms: int | None,
-    again: Callable[[bool], Answer | None],
-    over: Answer,
-) -> bool:
-    """Hold a request that found nothing; False when there is no room.
+class Nothing(NamedTuple):
+    """An attempt that found no message."""
 
-    It runs again when a message comes, and in `free_in_ms`. `again(last)` runs it once more; None
-    means that it still waits. `over` is the answer at its deadline.
-    """
+    cut: bool
+    """A filter has scanned its limit: the client asks again at once."""
+    free_at_ms: int
+    """When the first of the blocked queues is free; 0 when none is blocked."""
 
-    def resume(last: bool) -> None:
-        answer: Answer | None
-        try:
-            answer = again(last)
-        except Refusal as refused:
-            answer = Answer(refused.code, refused.header, refused.remark)
-        except (NotInMemory, OSError):
-            answer = over
-        except CONTENT_ERRORS as error:
-            # An error of one request must not end the task that wakes the others.
-            request.connection.failed(request.command, error)
-            return
-        if answer is not None:
-            request.connection.answer(request.command, answer, held=True)
 
-    header = request.header
-    look_at = request.deadline
-    if free_in_ms is not None:
-        look_at = min(look_at, trio.current_time() + free_in_ms / 1000)
-    return hold.park(
-        HeldPop(
+class PopWaits:
+    """Holds requests of one kind: `over` answers at the deadline, `full` where there is no room."""
+
+    def __init__(
+        self, hold: PopHold, clock: Clock, *, kind: str, over: Answer, full: Answer
+    ) -> None:
+        self._hold = hold
+        self._clock = clock
+        self._kind = kind
+        self._full = full
+        self.over = over
+
+    def wait(
+        self,
+        request: HoldableRequest[PopMessage] | HoldableRequest[Notification],
+        nothing: Nothing,
+        attempt: Callable[[], Answer | Nothing],
+        matches: Filter | None = None,
+    ) -> Answer | None:
+        """Hold a request that found nothing, or answer it; None: it is held.
+
+        `attempt` is made again when a message comes, and when a blocked queue is free.
+        """
+        now = trio.current_time()
+        if nothing.cut or request.deadline <= now:
+            return self.over
+
+        def resume(last: bool) -> None:
+            answer: Answer | None
+            try:
+                outcome = attempt()
+                if isinstance(outcome, Answer):
+                    answer = outcome
+                else:
+                    answer = self.over if last else self.wait(request, outcome, attempt, matches)
+            except Refusal as refused:
+                answer = Answer(refused.code, refused.header, refused.remark)
+            except (NotInMemory, OSError):
+                answer = self.over
+            except CONTENT_ERRORS as error:
+                # An error of one request must not end the task that wakes the others.
+                request.connection.failed(request.command, error)
+                return
+            if answer is not None:
+                request.connection.answer(request.command, answer, held=True)
+
+        header = request.header
+        look_at = request.deadline
+        if nothing.free_at_ms:
+            look_at = min(look_at, now + (nothing.free_at_ms - self._clock.now_ms()) / 1000)
+        held = HeldPop(
             connection=request.connection,
             topic=header.topic,
             group=header.consumer_group,
             queue_id=header.queue_id,
-            kind=kind,
+            kind=self._kind,
             matches=matches,
             deadline=request.deadline,
             look_at=look_at,
             resume=resume,
             weight=weight_of(_chars(header), shared=not isinstance(matches, SqlFilter)),
         )
-    )
+        return None if self._hold.park(held) else self._full
 
 
 def _chars(header: PopMessage | Notification) -> int:
