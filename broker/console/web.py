@@ -314,7 +314,8 @@ class Api:
             *(Route(f"/{name}", answered(partial(self._object, name))) for name in OBJECTS),
             *(
                 Route(
-                    operation.path,
+                    # What a client calls itself may have a slash in it.
+                    operation.path.replace("{client}", "{client:path}"),
                     answered(partial(self._operation, operation)),
                     methods=[operation.method],
                 )

@@ -293,6 +293,12 @@ def test_a_change_asks_first_and_is_done_when_confirmed(
     assert "Asked" not in admin.topics()
 
 
+def test_a_client_whose_id_has_a_slash_is_one_to_close(root: ConsoleClient) -> None:
+    asked = root.send("DELETE", "/clients/10.1.1.1%2F7@pod")
+    assert asked.status == 428
+    assert "10.1.1.1/7@pod" in asked.document["asks"]
+
+
 def test_the_audit_log_names_the_user_and_where_from(root: ConsoleClient) -> None:
     assert root.send("POST", "/topics", name="Audited", confirm=True).status == 200
     lines = root.get("/audit?filter=Audited").document["value"]
