@@ -314,7 +314,7 @@ class Api:
             *(Route(f"/{name}", answered(partial(self._object, name))) for name in OBJECTS),
             *(
                 Route(
-                    # What a client calls itself may have a slash in it.
+                    # The id of a client may have a slash in it.
                     operation.path.replace("{client}", "{client:path}"),
                     answered(partial(self._operation, operation)),
                     methods=[operation.method],

@@ -18,7 +18,7 @@ NO_CONSOLE = cast("Any", None)
 
 def served() -> set[tuple[str, str]]:
     return {
-        (route.path, method.lower())
+        (route.path_format, method.lower())
         for route in Api(NO_CONSOLE).routes
         for method in route.methods or ()
         if method != "HEAD" and route.path != "/openapi.json"
