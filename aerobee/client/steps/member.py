@@ -243,6 +243,8 @@ class Member:
                     yield from self._commit_one(queue, offset)
                 except AerobeeError as error:
                     failed[queue] = error
+                    # The broker may be a slave now, which still serves pulls.
+                    self.instance.suspect(queue.topic)
                     if not isinstance(error, BrokerError):
                         away.add(queue.broker_name)
         self.offsets.save()

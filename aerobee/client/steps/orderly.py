@@ -116,6 +116,8 @@ class OrderlyMember(PushMember):
             granted = yield from lock_queues(self.instance, self.group, queues)
         except AerobeeError as error:
             self.instance.log_once(about, "locks of %s not renewed: %s", self.group, error)
+            # The broker may be a slave now, which still serves pulls.
+            self.instance.suspect(queues[0].topic)
             return False
         self.instance.works_again(about)
         for queue in queues:

@@ -40,9 +40,9 @@ WAITS = "WAIT\x01true\x02"
 """The properties of a batch that is answered when it is as durable as the broker is configured."""
 WAITS_NOT = "WAIT\x01false\x02"
 """The properties of a batch that is answered before it is on disk."""
-ROUTE_IS_OLD = frozenset({None, 14, 16, 17, 10001, 10002, 10003})
-"""Failures that a stale route may cause: a master that is a slave now, a topic that may not be
-written there or does not exist, or an unreachable broker."""
+ROUTE_IS_OLD = frozenset({None, 2, 14, 16, 17, 10001, 10002, 10003})
+"""Failures that a stale route may cause: a master that is a slave now (a slave of Aerobee is
+"busy"), a topic that may not be written there or does not exist, or an unreachable broker."""
 STATUS = {status.value: status for status in SendStatus}
 
 

@@ -15,6 +15,7 @@ from aerobee.client.settings.consumers import PullConfig
 from aerobee.client.steps.effects import Ask
 from aerobee.client.steps.polling import PullMember
 from aerobee.errors import (
+    BrokerError,
     ClientStateError,
     CompressionError,
     ConfigurationError,
@@ -43,7 +44,7 @@ from aerobee.remoting.wire.headers.offset import (
 )
 from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
 from aerobee.store.format import properties, record
-from tests.aerobee.client.steps.stage import Stage, answer, no_topic, route
+from tests.aerobee.client.steps.stage import Stage, answer, moved, no_topic, route
 
 if TYPE_CHECKING:
     from aerobee.client.steps.held_queue import HeldQueue
@@ -299,6 +300,19 @@ def test_a_condition_that_a_pull_is_refused_for_is_raised(stage: Stage, consumer
 def test_a_group_is_consumed_once_per_client(stage: Stage, consumer: Consumer) -> None:
     with pytest.raises(ConfigurationError, match="already has a consumer"):
         Consumer(stage)
+
+
+def test_a_master_that_takes_no_commit_is_looked_for_anew(stage: Stage, consumer: Consumer) -> None:
+    """It is a slave now, and still serves pulls."""
+    consumer.subscribe()
+    stage.answers(UpdateConsumerOffset, answer(1, remark="a slave"))
+    stage.answers(GetRouteInfo, moved())
+    stage.now_s += 5
+    with pytest.raises(BrokerError, match="a slave"):
+        stage.perform(consumer.member.commit({T0: 1}))
+    stage.answers(UpdateConsumerOffset, answer())
+    stage.perform(consumer.member.commit({T0: 1}))
+    assert stage.asked(UpdateConsumerOffset)[-1].address == "new-host:10911"
 
 
 def test_a_broker_that_is_away_does_not_keep_the_queues_of_others(

@@ -350,7 +350,7 @@ def test_after_a_lost_connection_the_route_is_asked_again(stage: Stage) -> None:
     assert result.queue.broker_name == "broker-b"
 
 
-@pytest.mark.parametrize("code", [14, 16, 17])
+@pytest.mark.parametrize("code", [2, 14, 16, 17])
 def test_a_master_that_refuses_writes_is_looked_for_anew(stage: Stage, code: int) -> None:
     """It is a slave now, or its topic may be written elsewhere only."""
     stage.answers(GetRouteInfo, route("broker-a"))
