@@ -97,7 +97,17 @@ def promote(
             raise click.UsageError(
                 f"the name server knows no broker at {address}: `aerobee ha status` shows them all"
             )
-        against = dict(objections(list(members_of(admin, broker.name)), address))
+        members = list(members_of(admin, broker.name))
+        if any(
+            member.status is not None and member.status.member is not None for member in members
+        ):
+            complain(
+                f"nothing was changed: {broker.name} decides on its master by itself: `aerobee ha"
+                f" switch --to {address}` hands the role over; `aerobee ha elect --unclean"
+                f" {address}` is for a sync set that does not come back"
+            )
+            return FAILED
+        against = dict(objections(members, address))
         for name, reason in against.items():
             complain(f"{name}: {reason}")
             if name in accepted:

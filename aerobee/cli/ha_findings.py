@@ -67,9 +67,10 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "none_elected": Kind(
         Severity.ERROR,
-        "no master of the group answers; of its members {address} has most, up to {end}",
-        "the group elects by itself as soon as etcd answers and a member of the sync set runs: "
-        "/readyz of its members says which is missing",
+        "no master of the group answers: {problem}; of its members {address} has most, up to {end}",
+        "the group elects by itself as soon as etcd answers and a member of the sync set runs; "
+        "only if its record or that member is gone for good: aerobee ha elect --unclean {address}, "
+        "which gives up what {address} does not have",
     ),
     "unclean_master": Kind(
         Severity.WARNING,
@@ -107,6 +108,12 @@ KINDS: Final[Mapping[str, Kind]] = {
         "aerobee ha follow {address} --master {master} --dry-run says what only it has, and with "
         "--cut instead keeps that and gives it up at its next start",
     ),
+    "unrelated": Kind(
+        Severity.ERROR,
+        "{address} has stopped: {problem}",
+        "stop it, keep its data directory aside, and start it with an empty one: it copies the log "
+        "anew",
+    ),
     "deleted": Kind(
         Severity.ERROR,
         "the log of {address} ends at {end}, and the master has deleted what comes behind that: "
@@ -140,6 +147,11 @@ KINDS: Final[Mapping[str, Kind]] = {
         Severity.WARNING,
         "{address} follows {followed}, and the master at {master} has no connection from {host}",
         "look again in 5 s; if it stays: aerobee ha follow {address} --master {master}",
+    ),
+    "not_counted": Kind(
+        Severity.WARNING,
+        "{address} follows {followed}, and the master at {master} has no connection from {host}",
+        "look again in 5 s; if it stays, see whether another process runs with its brokerId",
     ),
     "silent": Kind(
         Severity.WARNING,
@@ -267,7 +279,7 @@ def masters(group: GroupLook) -> Iterator[Finding]:
     if left and not group.masters and not any(group.following()):
         look, status = max(left, key=lambda slave: slave[1].max_offset)
         kind = "none_elected" if group.decides else "no_master"
-        yield found_to_be(kind, look, end=status.max_offset)
+        yield found_to_be(kind, look, end=status.max_offset, problem=status.problem)
 
 
 def unclean(group: GroupLook) -> Iterator[Finding]:
@@ -312,7 +324,8 @@ def standing_still(group: GroupLook) -> Iterator[Finding]:
         standing = "" if replica is None else replica.standing
         if status.state == "diverged":
             if all(other is not look for other, *_ in differing(group, SEGMENT)):
-                yield found_to_be("diverged", look, problem=status.problem, master=master)
+                kind = "unrelated" if group.decides else "diverged"
+                yield found_to_be(kind, look, problem=status.problem, master=master)
         elif is_deleted(group, status) or standing == "deleted":
             yield found_to_be("deleted", look, end=status.max_offset)
         elif standing == "ahead":
@@ -336,7 +349,8 @@ def apart(group: GroupLook) -> Iterator[Finding]:
             yield found_to_be("not_listed", look, peers=peers or "empty", **facts)
         elif lost:
             followed = status.master_address or "nobody known here"
-            yield found_to_be("another_master", look, followed=followed, **facts)
+            kind = "not_counted" if group.decides else "another_master"
+            yield found_to_be(kind, look, followed=followed, **facts)
         elif not is_deleted(group, status):
             yield found_to_be("apart", look, problem=status.problem)
 

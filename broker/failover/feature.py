@@ -15,6 +15,7 @@ from aerobee.broker.failover.deciders.controller_links import ControllerLinks
 from aerobee.broker.failover.deciders.etcd import PART, Etcd
 from aerobee.broker.failover.deciders.etcd_calls import Keys
 from aerobee.broker.failover.member import MEND, Member
+from aerobee.broker.failover.member_number import refuse_other_number, save_number
 from aerobee.broker.process.host import other_name_servers
 from aerobee.broker.replication.master_calls import MasterAddress
 from aerobee.broker.replication.other_masters import members_of
@@ -129,13 +130,18 @@ class FailoverFeature(Feature):
         return LogFigures(group.last_epoch, store.commit_log.max_offset, group.confirmed)
 
     def load(self) -> None:
-        """Look whose epochs the directory has. Raises: StoreRefused, OSError."""
+        """Look whose epochs the directory has, and whose it is. Raises: StoreRefused, OSError."""
         by_controller = self._controlled is not None
-        refuse_other_decider(self._core.disk, self._core.store.root, by_controller=by_controller)
+        disk, root = self._core.disk, self._core.store.root
+        refuse_other_decider(disk, root, by_controller=by_controller)
+        if not by_controller:
+            refuse_other_number(disk, root, self.member.id)
 
     def recovered(self, recovery: Recovery) -> None:
         """Join the group with the log as it is. Raises: StoreDamaged, OSError."""
         store, config = self._core.store, self._core.config
+        if self._controlled is None:
+            save_number(self._core.disk, store.root, self.member.id)
         # A controller numbers the members: nobody else knows all of them.
         members = member_ids(config.failover.failover_members) or None
         membership = store.join_group(self.member.id, members)
@@ -143,36 +149,41 @@ class FailoverFeature(Feature):
         timeout_s = config.replication.slave_timeout_ms / 1000
         store.wait_for_group(membership.group, self.member.held, timeout_s)
 
-    def _record(self) -> GroupRecord | None:
-        """The record, as this member last heard of it."""
+    def _record(self) -> GroupRecord:
+        """The record, as this member last heard of it; epoch 0: it knows none."""
         record = self.member.record
-        if record is None:
-            return None
         return GroupRecord(
-            epoch=record.epoch,
-            master=record.master,
-            sync_set=list(record.sync_set),
-            set_epoch=record.set_epoch,
-            unclean_epoch=record.unclean_epoch,
+            epoch=0 if record is None else record.epoch,
+            master=0 if record is None else record.master,
+            sync_set=[] if record is None else list(record.sync_set),
+            set_epoch=0 if record is None else record.set_epoch,
+            unclean_epoch=0 if record is None else record.unclean_epoch,
             held=self.member.known.sight is not None and self.member.known.sight.held,
             member=self.member.id,
-            problem=self.member.known.problem,
+            problem=self._no_master(),
             damage=self.member.damage,
             unfit=self.member.unfit or self.member.no_room,
             read_to=self.reading.position,
             passes=self.reading.passes,
         )
 
-    def trouble(self) -> str | None:
-        """The trouble of the group, as far as this member knows; None: nothing is wrong."""
-        member, known, record = self.member, self.member.known, self.member.record
-        if member.damage:
-            return f"its log is damaged: {member.damage}; {MEND}"
+    def _no_master(self) -> str:
+        """The reason why nobody can become the master, or is it, in words; empty: none is known."""
+        known = self.member.known
         if known.problem:
             decider = self._core.config.failover.decider
             return f"{decider} does not answer, so nobody can become the master: {known.problem}"
         if known.sight is not None and not known.sight.held:
-            return f"nobody is the master of the group: {member.waits_because}"
+            return f"nobody is the master of the group: {self.member.waits_because}"
+        return ""
+
+    def trouble(self) -> str | None:
+        """The trouble of the group, as far as this member knows; None: nothing is wrong."""
+        member, record = self.member, self.member.record
+        if member.damage:
+            return f"its log is damaged: {member.damage}; {MEND}"
+        if reason := self._no_master():
+            return reason
         if record is not None and record.unclean_epoch:
             return (
                 f"epoch {record.unclean_epoch} began without the sync set: acknowledged messages"

@@ -38,6 +38,8 @@ EMPTIED = "emptied"
 OLD_TABLES = "oldtables"
 """Ours: the log of this member was cut, and its tables may know of what was behind; or they were
 gone."""
+MEMBER = "member"
+"""Ours: the number of the member of a group with etcd whose directory this is."""
 SAVED_TOPICS = "savedtopics"
 """Ours: topics that clients made were saved in `config/topics.json`: it is not begun anew."""
 ARCHIVE = "archive"

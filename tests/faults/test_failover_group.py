@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import shutil
 import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,6 +13,8 @@ import pytest
 
 from aerobee import blocking
 from aerobee.errors import AerobeeError, BrokerError
+from tests.aerobee.cli.conftest import command, environment
+from tests.kit import prepared
 from tests.kit.etcd import EtcdNode
 from tests.kit.failover_group import FailoverGroup, Ledger
 from tests.kit.replicas import SUCCESS
@@ -153,3 +158,40 @@ def elected(admin: blocking.AdminClient, address: str) -> bool:
     except AerobeeError:
         return False
     return True
+
+
+def test_tools_tell_that_etcd_has_lost_its_data_and_the_command_that_they_name_helps(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as group:
+        env = environment(group.names.address)
+
+        def run(words: str) -> tuple[int, str, str]:
+            done = prepared.run(command(*shlex.split(words)), env=env, within_s=WITHIN_S)
+            return done.returncode, done.stdout, done.stderr
+
+        ledger = Ledger(group)
+        ledger.send(8, "before")
+        (etcd,) = group.etcd
+        etcd.kill()
+        shutil.rmtree(etcd.data)
+        etcd.start()
+
+        def findings() -> list[dict[str, str]]:
+            _, told, _ = run("ha doctor --for 0 --json")
+            found: list[dict[str, str]] = json.loads(told)["findings"]
+            return [one for one in found if "the decider has no record" in one["text"]]
+
+        (finding,) = eventually(findings, within_s=WITHIN_S, what="the reason")
+        assert finding["kind"] == "none_elected"
+        named = finding["advice"].partition("aerobee ")[2].partition(",")[0]
+        assert named.startswith("ha elect --unclean ")
+        address = named.rpartition(" ")[2]
+        # A promotion is for groups whose master is named by people.
+        code, _, said = run(f"ha promote {address} --accept behind --yes")
+        assert code == 1
+        assert f"`aerobee {named}`" in said
+        assert run(f"{named} --yes")[0] == 0
+        ledger.send(8, "after")
+        group.until_complete()
+        ledger.expect_everywhere()

@@ -76,6 +76,24 @@ def test_a_directory_of_a_controller_is_refused_with_etcd_and_moves_with_the_pri
         later.expect_in(1)
 
 
+def test_a_directory_of_another_member_is_refused(tmp_path: Path) -> None:
+    """It would count for a member that has every acknowledged message."""
+    with (
+        EtcdNode(data=tmp_path / "etcd") as etcd,
+        FailoverGroup(tmp_path / "group", [etcd], size=1, settings=ALONE) as group,
+    ):
+        member, ledger = group.members[1], Ledger(group)
+        ledger.send(8, "before")
+        assert member.stop() == 0
+        own = dict(member.settings)
+        member.settings = own | {"failoverMembers": "1;2", "brokerId": 2}
+        assert "is of member 1 of its group, and brokerId is 2" in refusal(member)
+        member.settings = own
+        member.start()
+        ledger.send(8, "after")
+        ledger.expect_everywhere()
+
+
 def test_a_directory_of_a_group_with_etcd_is_refused_with_a_controller(tmp_path: Path) -> None:
     with (
         EtcdNode(data=tmp_path / "etcd") as etcd,

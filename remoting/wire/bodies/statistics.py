@@ -193,7 +193,8 @@ class GroupRecord(msgspec.Struct, rename="camel", kw_only=True):
     member: int = 0
     """The member that says so."""
     problem: str = ""
-    """Why the decider does not answer; empty: it does."""
+    """Why nobody can become the master, or is it: the decider does not answer, or what this member
+    waits for. Empty: no reason is known."""
     damage: str = ""
     """Where the log of this member cannot be read; empty: nothing of it is known to be damaged."""
     unfit: str = ""

@@ -81,6 +81,7 @@ CASES: list[tuple[str, tuple[Look, ...], float]] = [
         0,
     ),
     ("diverged", (look(0, master()), look(1, slave(state="diverged", problem="at 9"))), 0),
+    ("unrelated", (look(0, master()), look(1, slave(state="diverged", member=2))), 0),
     (
         "deleted",
         (
@@ -101,6 +102,7 @@ CASES: list[tuple[str, tuple[Look, ...], float]] = [
     ),
     ("apart", (look(0, master()), look(1, slave(state="unreachable", problem="refused"))), 0),
     ("another_master", (look(0, master()), WELL[1]), 0),
+    ("not_counted", (look(0, master(member=1)), look(1, slave(member=2))), 0),
     ("silent", (look(0, master(replica(standing="silent", in_sync=False))), WELL[1]), 0),
     ("behind", (look(0, master(LATE)), look(1, slave(500))), 0),
     ("falls_behind", (look(0, master(LATE), grown=9), look(1, slave(500), grown=5)), 1),

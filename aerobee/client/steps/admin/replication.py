@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
-    from aerobee.remoting.wire.bodies.statistics import HAClientRuntimeInfo
 
 PROMOTE_S = 30.0
 """How long a slave may take to finish what it has copied."""
@@ -74,7 +73,7 @@ def replication_status(routes: Routes, broker: str | None = None) -> Steps[Repli
         max_offset=int(text),
         master_address=(client.master_addr or "").lstrip("/"),
         state=client.state or (CONNECTED if client.activated else APART),
-        problem=problem_of(client),
+        problem=problem_of(info),
         epoch=info.epoch if info.epoch >= 0 else None,
         shadow=info.shadow,
         **group_of(info),
@@ -96,9 +95,16 @@ def group_of(info: HARuntimeInfo) -> dict[str, Any]:
     }
 
 
-def problem_of(client: HAClientRuntimeInfo) -> str:
-    """Why a slave does not follow, in words; empty: it does."""
-    if client.state or client.activated:
+def problem_of(info: HARuntimeInfo) -> str:
+    """Why a slave does not follow, in words; empty: it does. Without a master in its group that is
+    the reason, whatever became of its last connection.
+    """
+    client = info.ha_client_runtime_info
+    if client.activated:
+        return client.problem
+    if info.record is not None and info.record.problem:
+        return info.record.problem
+    if client.state:
         return client.problem
     return f"it is not connected to its master, {client.master_addr or 'which it does not know'}"
 
