@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aerobee.whole_number import whole_number
+from aerobee.whole_number import epoch_ms, whole_number
 
 if TYPE_CHECKING:
     from aerobee.client.settings.client import ConsumeFrom
@@ -22,8 +22,12 @@ OFFSET = "offset:"
 def time_of(text: str, option: str) -> datetime:
     """ISO 8601 (local time without a zone), ms since 1970, or `10m ago`. Raises: UsageError."""
     try:
-        if (epoch_ms := whole_number(text)) is not None:
-            return datetime.fromtimestamp(epoch_ms / 1000, UTC)
+        since_1970 = epoch_ms(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option} {text}: {error}") from None
+    try:
+        if since_1970 is not None:
+            return datetime.fromtimestamp(since_1970 / 1000, UTC)
         if text.isdigit():  # Such a long one is a date for `fromisoformat`.
             raise ValueError(text)
         if text.endswith(" ago"):
@@ -55,6 +59,8 @@ def position_of(text: str, option: str) -> ConsumeFrom | datetime | int:
     offset = whole_number(text.removeprefix(OFFSET)) if text.startswith(OFFSET) else None
     if offset is not None:
         return offset
+    if whole_number(text) is not None:
+        return time_of(text, option)
     try:
         return time_of(text, option)
     except click.UsageError:

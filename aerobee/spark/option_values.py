@@ -46,6 +46,7 @@ from aerobee.spark.offsets import (
     TimePosition,
     from_json,
 )
+from aerobee.whole_number import epoch_ms
 
 Parse: TypeAlias = Callable[[str, str], Any]
 """Option name, text → value."""
@@ -229,7 +230,10 @@ def time_ms(name: str, raw: str) -> int:
     """Milliseconds since the epoch, from a number or an ISO-8601 time with a zone."""
     word = raw.strip()
     if re.fullmatch(r"[0-9]{1,15}", word):
-        return int(word)
+        try:
+            return epoch_ms(word) or 0
+        except ValueError as error:
+            raise ConfigurationError(f"option {name}: {word}: {error}") from None
     try:
         at = datetime.fromisoformat(word)
     except ValueError:
@@ -369,7 +373,8 @@ def times(name: str, raw: str) -> TimePosition:
     for topic, value in _object(name, raw, shape).items():
         if isinstance(value, dict):
             nested = json.dumps({topic: value})
-            by_queue |= from_json(nested, f"option {name}")
+            for queue, at in from_json(nested, f"option {name}").items():
+                by_queue[queue] = time_ms(f"{name}, {queue}", str(at))
         elif isinstance(value, str) or _is_count(value):
             by_topic[topic] = time_ms(f"{name}, topic {topic}", str(value))
         else:

@@ -41,7 +41,7 @@ MERGE_STEP: Final = 500
 RESETS_MAX: Final = 100_000
 """Pending resets, each for a pull of a queue that may never come."""
 MARKS: Final = "SPARK_SINK_"
-"""Groups with this prefix store batch numbers, by Spark partition, not offsets."""
+"""Groups with this prefix store the last batch of a sink, not offsets."""
 
 
 def share(most: int, left: int, least: int) -> int:

@@ -26,7 +26,7 @@ from aerobee.client.settings.client import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.failures import plainly
 from aerobee.spark.jobs.places import check_apart, literal
-from aerobee.whole_number import whole_number
+from aerobee.whole_number import epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,8 +80,11 @@ def instant_ms(text: str | None, option: str) -> int | None:
 
     Raises: ConfigurationError.
     """
-    if text is None or (epoch_ms := whole_number(text)) is not None:
-        return None if text is None else epoch_ms
+    try:
+        if text is None or (since_1970 := epoch_ms(text)) is not None:
+            return None if text is None else since_1970
+    except ValueError as error:
+        raise ConfigurationError(f"{option} {text}: {error}") from None
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError) as error:

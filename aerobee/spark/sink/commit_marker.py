@@ -2,7 +2,12 @@
 
 The marker is a consumer offset: of a group named after the sink and its query, on queue 0 of the
 sink's topic. It is the last batch written, plus one, because some brokers answer 0 for an offset
-that was never stored. Every broker of the topic stores it; the highest answer counts.
+that was never stored; behind it, in 32 bits, are the rows of that batch. Every broker of the topic
+stores it; the highest answer counts.
+
+A batch with more rows than the one that was written under its number is another batch: its
+checkpoint has lost the end of that one. It is refused, because rows that nobody has written would
+be passed over.
 
 Invariant: the driver stores a marker when all tasks of its batch have succeeded: a task cannot
 tell the end of its rows from a failure upstream. So the topic has all rows of a marked batch,
@@ -53,6 +58,9 @@ T = TypeVar("T")
 PREFIX = "SPARK_SINK_"
 MARKED_QUEUE = 0
 PAUSE_S = 1.0
+ROWS_BITS = 32
+ROWS_MAX = (1 << ROWS_BITS) - 1
+"""So many rows, or more."""
 
 
 class Brokers(Protocol):
@@ -95,7 +103,32 @@ class CommitMarker:
 
         Raises: ConfigurationError if a later one was; the last error if no broker answers in time.
         """
-        return self._patiently(lambda: self._passed(batch_id))
+        last, _ = self._patiently(self._written)
+        if last > batch_id:
+            raise self._refusal(
+                f"batch {last} is in topic {self.topic} already, and now batch {batch_id} is to be "
+                "written"
+            )
+        return last == batch_id
+
+    def check(self, batch_id: int, rows: int) -> None:
+        """Check the rows of a batch that was passed over.
+
+        Raises: ConfigurationError if they are more than those written; the last error if no broker
+        answers in time.
+        """
+        last, written = self._patiently(self._written)
+        if last == batch_id and written < min(rows, ROWS_MAX):
+            raise self._refusal(
+                f"batch {batch_id} is in topic {self.topic} already, with {written} rows, and now "
+                f"batch {batch_id} has {rows} rows"
+            )
+
+    def _refusal(self, reason: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"{reason}: the checkpoint is older than the topic. Take another sinkId than the one "
+            f"of group {self.group}, or dedupe=none"
+        )
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Retry temporary failures until the timeout. Raises: the last error."""
@@ -109,7 +142,8 @@ class CommitMarker:
                     raise
             sleep(PAUSE_S)
 
-    def _passed(self, batch_id: int) -> bool:
+    def _written(self) -> tuple[int, int]:
+        """The last batch that was written, -1 for none, and its number of rows."""
         marks: list[int] = []
         failed: list[AerobeeError | RemotingError] = []
         addresses = self._masters()
@@ -120,14 +154,8 @@ class CommitMarker:
                 failed.append(error)
         if failed and not marks:
             raise failed[-1]
-        mark = max(marks, default=0)
-        if mark > batch_id + 1:
-            raise ConfigurationError(
-                f"batch {mark - 1} is in topic {self.topic} already, and now batch {batch_id} is "
-                "to be written: the checkpoint is older than the topic. Take another sinkId than "
-                f"the one of group {self.group}, or dedupe=none"
-            )
-        return mark == batch_id + 1
+        batches, rows = divmod(max(marks, default=0), ROWS_MAX + 1)
+        return batches - 1, rows
 
     def _mark(self, address: str) -> int:
         """The marker on one broker, 0 for none; creates the group there."""
@@ -144,10 +172,10 @@ class CommitMarker:
             return 0
         return answer.header(QueryConsumerOffsetResponse).offset
 
-    def store(self, batch_id: int) -> None:
+    def store(self, batch_id: int, rows: int) -> None:
         """Store the marker of a written batch. Failures are only logged: the rows are stored."""
         try:
-            self._patiently(lambda: self._store(batch_id))
+            self._patiently(lambda: self._store(batch_id, rows))
         except (AerobeeError, RemotingError) as error:
             log.warning(
                 "no broker keeps that batch %d is written to topic %s (%s): a restart of this "
@@ -157,13 +185,13 @@ class CommitMarker:
                 error,
             )
 
-    def _store(self, batch_id: int) -> None:
+    def _store(self, batch_id: int, rows: int) -> None:
         """Store the marker on every broker of the topic. Raises: the last error if all fail."""
         header = UpdateConsumerOffset(
             consumer_group=self.group,
             topic=self.topic,
             queue_id=MARKED_QUEUE,
-            commit_offset=batch_id + 1,
+            commit_offset=((batch_id + 1) << ROWS_BITS) + min(rows, ROWS_MAX),
         )
         stored = 0
         error: AerobeeError | RemotingError = RouteNotFoundError(f"no broker has {self.topic}")

@@ -200,8 +200,9 @@ def is_good_name(name: str) -> bool:
 def as_text(column: Any, *, keep_empty: bool = False) -> Any:
     """A column as strings: lists joined by spaces, empty strings as null unless `keep_empty`."""
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        if column.flatten().null_count:
-            rows = [row and [key for key in row if key is not None] for row in column.to_pylist()]
+        keys = column.flatten()
+        if keys.null_count or pc.any(pc.equal(keys, "")).as_py():
+            rows = [row and [key for key in row if key] for row in column.to_pylist()]
             column = pa.array(rows, column.type)
         column = pc.binary_join(column.cast(pa.list_(pa.string())), " ")
     if not pa.types.is_string(column.type):

@@ -76,7 +76,8 @@ class Task:
 class SinkCommit(WriterCommitMessage):
     """The result of one task. `per_queue` maps `topic/broker/queue` to its first and last offset.
 
-    `sent` counts messages, `bytes` their bodies. `skipped`: the batch had been written before.
+    `sent` counts messages, `bytes` their bodies. `skipped` counts the rows of a batch that had been
+    written before; None for any other.
     """
 
     task: Task
@@ -85,7 +86,7 @@ class SinkCommit(WriterCommitMessage):
     first_msg_id: str | None = None
     last_msg_id: str | None = None
     per_queue: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    skipped: bool = False
+    skipped: int | None = None
 
 
 class WriterBase:
@@ -115,10 +116,8 @@ class WriterBase:
         marker = self._marker(task)
         if marker is not None and marker.passed(task.batch_id or 0):
             log.warning("batch %s is in topic %s already", task.batch_id, marker.topic)
-            for _ in batches:
-                # Spark requires that a task reads all of its rows.
-                pass
-            return SinkCommit(task, skipped=True)
+            # Spark requires that a task reads all of its rows.
+            return SinkCommit(task, skipped=sum(batch.num_rows for batch in batches))
         sending = DeliverySettings(
             group=options.producer_group,
             window=options.window,
@@ -186,23 +185,28 @@ class WriterBase:
         )
 
     def committed(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-        """Store the commit marker after all tasks have succeeded, and log what was stored."""
+        """Store the commit marker after all tasks have succeeded, and log what was stored.
+
+        Raises: ConfigurationError if the batch that was passed over is not the one written.
+        """
         from aerobee.spark.logs import set_up
 
         set_up()
         done = commits(messages)
-        if not all(commit.skipped for commit in done):
-            task = done[0].task
-            marker = self._marker(task)
-            if marker is not None:
-                marker.store(task.batch_id or 0)
+        if done and (marker := self._marker(done[0].task)) is not None:
+            batch_id = done[0].task.batch_id or 0
+            rows = sum(commit.sent + (commit.skipped or 0) for commit in done)
+            if all(commit.skipped is not None for commit in done):
+                marker.check(batch_id, rows)
+            else:
+                marker.store(batch_id, rows)
         log.info(
             "%s: %d messages, %d bytes of bodies, in %d tasks (%d had written theirs before)",
             what,
             sum(commit.sent for commit in done),
             sum(commit.bytes for commit in done),
             len(done),
-            sum(commit.skipped for commit in done),
+            sum(commit.skipped is not None for commit in done),
         )
 
     def log_abort(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:

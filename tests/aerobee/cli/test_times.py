@@ -62,6 +62,12 @@ def test_what_is_no_time_is_wrong_usage(text: str) -> None:
         time_of(text, "--since")
 
 
+def test_a_time_in_seconds_is_wrong_usage_wherever_a_time_may_be() -> None:
+    for parse in (time_of, position_of):
+        with pytest.raises(click.UsageError, match="--from 1700000000: these are seconds"):
+            parse("1700000000", "--from")
+
+
 def test_positions() -> None:
     assert position_of("earliest", "--from") is ConsumeFrom.FIRST
     assert position_of("last", "--from") is ConsumeFrom.LAST

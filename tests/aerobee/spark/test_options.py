@@ -247,6 +247,19 @@ def test_a_stream_has_no_end(given: dict[str, str]) -> None:
     read(**given)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingTimestamp": "1700000000"},
+        {"startingOffsetsByTimestamp": '{"orders":1700000000}'},
+        {"startingOffsetsByTimestamp": '{"orders":{"b":{"0":1700000000}}}'},
+        {"endingTimestamp": "1700000000"},
+    ],
+)
+def test_a_time_in_seconds_is_refused(given: dict[str, str]) -> None:
+    assert "1700000000: these are seconds" in refused(False, **given)
+
+
 def test_offsets_must_name_the_assigned_queues() -> None:
     raw = {"nameserver": "h", "assign": '{"o":{"b":[0,1]}}'}
     for text, said in (

@@ -32,6 +32,8 @@ def test_times_are_iso_or_milliseconds() -> None:
     assert instant_ms(ISO, "--since") == 1_738_321_200_250
     with pytest.raises(ConfigurationError, match="--since 'noon'"):
         instant_ms("noon", "--since")
+    with pytest.raises(ConfigurationError, match="--since 1738321200: these are seconds"):
+        instant_ms("1738321200", "--since")
 
 
 def test_pairs_name_the_option_that_is_none() -> None:

@@ -46,34 +46,46 @@ def marker_of(broker: AnyBroker, topic: str) -> Iterator[MakeMarker]:
 
 def test_a_batch_is_passed_once_it_is_stored(marker_of: MakeMarker) -> None:
     assert not marker_of().passed(0)
-    marker_of().store(0)
+    marker_of().store(0, 10)
     assert marker_of().passed(0)
     assert not marker_of().passed(1)
-    marker_of().store(1)
+    marker_of().store(1, 10)
     assert marker_of().passed(1)
 
 
 def test_sinks_and_queries_do_not_know_of_each_other(marker_of: MakeMarker) -> None:
-    marker_of().store(3)
+    marker_of().store(3, 10)
     assert not marker_of(sink="other").passed(3)
     assert not marker_of(query="q2").passed(3)
 
 
 def test_a_checkpoint_older_than_the_topic_is_refused(marker_of: MakeMarker) -> None:
-    marker_of().store(7)
+    marker_of().store(7, 10)
     with pytest.raises(ConfigurationError, match=r"batch 7 is in topic .* now batch 5 is to be"):
         marker_of().passed(5)
+
+
+def test_a_batch_of_more_rows_than_were_written_is_another_one(marker_of: MakeMarker) -> None:
+    """Its checkpoint has lost the last batch, and newer rows have come since."""
+    marker_of().store(3, 10)
+    for rows in (10, 9):
+        marker_of().check(3, rows)
+    with pytest.raises(ConfigurationError, match=r"3 is in topic .* with 10 rows, .* has 11 rows"):
+        marker_of().check(3, 11)
+    marker_of().store(4, 1 << 40)
+    assert marker_of().passed(4)
+    marker_of().check(4, 1 << 41)
 
 
 def test_a_topic_that_is_not_made_yet_has_no_marks(marker_of: MakeMarker) -> None:
     marker = marker_of(to="not-yet")
     assert not marker.passed(0)
-    marker.store(0)
+    marker.store(0, 10)
     assert not marker.passed(0)
 
 
 def test_marks_outlive_the_broker(broker: AnyBroker, marker_of: MakeMarker) -> None:
-    marker_of().store(2)
+    marker_of().store(2, 10)
     broker.restart()
     assert marker_of().passed(2)
 
@@ -88,7 +100,7 @@ def test_one_broker_of_several_is_enough(
     )
     with second:
         make_topic(second, topic)
-        marker_of().store(4)
+        marker_of().store(4, 10)
         second.kill()
         assert marker_of().passed(4)
 

@@ -401,6 +401,12 @@ def test_a_key_with_a_space_and_a_tag_that_no_subscription_names_are_refused() -
     assert "a||b" in str(shipments(copied)), "a copy has what its message had"
 
 
+def test_keys_of_nothing_leave_no_space_among_the_others() -> None:
+    rows = table(body=["x", "y", "z"], keys=pa.array([["a", "", "b"], ["", ""], ["c", None]]))
+    named = [named.get("KEYS") for _, _, named in all_rows(shipments(rows))]
+    assert named == ["a b", None, "c"]
+
+
 def test_properties_that_do_not_fit_are_refused() -> None:
     batch = table(body=[b"1"], tags=["t" * 33_000])
     with pytest.raises(

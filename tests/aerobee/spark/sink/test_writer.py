@@ -168,8 +168,16 @@ def test_rows_of_a_batch_that_failed_come_twice_and_those_of_a_committed_one_nev
     ]
     assert [task.sent for task in done] == [120, 80]
     writer.commit([*done])
-    assert writer.write_batches(batches(range(90)), first).skipped
-    assert writer.write_batches(batches(range(90, 200)), second).skipped
+    again = [
+        writer.write_batches(batches(range(90)), first),
+        writer.write_batches(batches(range(90, 200)), second),
+    ]
+    assert [task.skipped for task in again] == [90, 110]
+    writer.commit([*again])
+    # Planned anew from a checkpoint that has lost it, with what came since.
+    again[1] = writer.write_batches(batches(range(90, 207)), second)
+    with pytest.raises(ConfigurationError, match="200 rows, and now batch 4 has 207 rows"):
+        writer.commit([*again])
     found = Counter(int(message.body) for message in read_back(broker, topic, 350))
     assert found == {number: 1 + (number < 150) for number in range(200)}
 
