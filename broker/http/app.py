@@ -276,7 +276,7 @@ class Connection(TCPServer):
     """Whether an answer may last, as long as its peer takes each part of it in time."""
 
     async def run(self) -> None:
-        """Serve it to its end, and then leave no cycle of it and its protocol: such garbage stays
+        """Serve it to its end, and leave no cycle of it and its protocol: a frozen one would stay
         until everything is searched, see `collect_cycles`.
         """
         try:

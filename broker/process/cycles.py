@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from time import thread_time
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
@@ -22,9 +23,14 @@ young objects accumulate uncounted, and one search of all of them took 0.2 s."""
 LOOKS: Final = 5
 """After so many searches, the objects that survived are searched once more and then frozen."""
 FEW_S: Final = 0.004
-"""If the searches took longer, or the interpreter started one itself, too many objects survived:
-they are frozen until the next full search. Objects that thousands of new connections allocate have
-no cycles."""
+"""If the searches took more CPU time, or the interpreter started one itself, too many objects
+survived: they are frozen until the next full search. Objects that thousands of new connections
+allocate have no cycles."""
+OLD_S: Final = 10.0
+"""How often the objects that survived those searches and were not frozen are searched. Each page of
+the console leaves hundreds in cycles, and some of them live while a search looks."""
+OLD_OBJECTS: Final = 20_000
+"""If there are more of them, they are frozen as well: a search of so many takes 1 ms."""
 WHOLE_S: Final = 86_400.0
 """How often everything is searched, which takes 0.1 s per million objects."""
 GROWN_BLOCKS: Final = 1_000_000
@@ -43,25 +49,37 @@ async def collect_cycles(young_s: float, in_use: Callable[[], int]) -> NoReturn:
     `in_use`: how many blocks of memory are surely no garbage, as far as their owners can tell.
     """
     whole_at = trio.current_time() + WHOLE_S
+    old_at = trio.current_time() + OLD_S
     before = sys.getallocatedblocks() - in_use()
     while True:
         spent_s = 0.0
         looks = young_collections()
         for _ in range(LOOKS):
             await trio.sleep(young_s)
-            began = trio.current_time()
+            began = thread_time()
             gc.collect(0)
-            spent_s += trio.current_time() - began
-        if spent_s <= FEW_S and young_collections() == looks + LOOKS:
+            spent_s += thread_time() - began
+        if spent_s > FEW_S or young_collections() != looks + LOOKS:
+            gc.freeze()
+        elif trio.current_time() < old_at:
             gc.collect(1)
         else:
-            gc.freeze()
+            old_at = trio.current_time() + OLD_S
+            collect_old()
         grown = sys.getallocatedblocks() - in_use() - before
         if grown > max(GROWN_BLOCKS, before // 2) or trio.current_time() >= whole_at:
             whole_at = trio.current_time() + WHOLE_S
             gc.unfreeze()
             gc.collect()
             before = sys.getallocatedblocks() - in_use()
+
+
+def collect_old() -> None:
+    """Search all that is not frozen, if that is little."""
+    if len(gc.get_objects(generation=2)) > OLD_OBJECTS:
+        gc.freeze()
+    else:
+        gc.collect(2)
 
 
 def young_collections() -> int:

@@ -77,8 +77,8 @@ class Connection(Channel):
         """The request that goes on in the next turn, before what is left, or when it is resumed."""
         self.left: deque[tuple[int, bytes, bytes, float]] = deque()
         """Frames that were read and not served: encoding, header, body, when it came."""
-        self.bad: FrameError | None = None
-        """The error of the bytes behind `left`, which closes the connection."""
+        self.bad: str | None = None
+        """The reason to refuse the bytes behind `left`, and to close the connection."""
         self.working = 0
         self.queued: deque[tuple[Waiting, Pool]] = deque()
         self.encoding = 0
@@ -134,7 +134,8 @@ class Connection(Channel):
         # Kept with the error, they would keep the memory they are views of.
         frames, error.frames = error.frames, []
         self.context.may_join = False  # a lone one would be dropped with its connection
-        self.bad = error
+        # Not the error itself: its frames have the connection, and that would be a cycle.
+        self.bad = str(error)
         self.left.clear()
         self.left_bytes = None
         return frames

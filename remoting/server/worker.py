@@ -8,7 +8,7 @@ A turn leaves the rest in the connection, and its next turns serve that in this 
 | `left` | whole frames behind it | `_serve_left` |
 | `left_bytes` | bytes that are not split into frames | `_serve_left_bytes` |
 | `decoder` | the beginning of a frame | `take`, with the bytes that complete it |
-| `bad` | the error of the bytes behind these | `_reject`, which closes |
+| `bad` | the reason to refuse the bytes behind these | `_reject`, which closes |
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Worker:
             )
             connection.settle()
 
-    def _reject(self, connection: Connection, error: FrameError) -> None:
+    def _reject(self, connection: Connection, reason: str) -> None:
         """Close over bad bytes, once the good frames before them are answered."""
         if connection.left or connection.current is not None or connection.closed:
             return
@@ -235,7 +235,7 @@ class Worker:
             log.info(
                 "frame.rejected",
                 address=connection.address,
-                reason=str(error),
+                reason=reason,
                 left_out=left_out,
             )
         connection.close("frame rejected")

@@ -415,8 +415,8 @@ async def connect(client: httpx.AsyncClient) -> trio.SocketStream:
     ],
 )
 async def test_a_connection_leaves_no_cycle(tmp_path: Path, *, tls: bool, asked: bytes) -> None:
-    """R12: what lives while the searches for cycles look is not looked at again for hours, and of
-    a scrape each second a third was in memory until then.
+    """R12: of scrapes, one a second, a third was in use when searches for cycles looked, and
+    stayed in memory for hours.
     """
     shown = certificate(tmp_path) if tls else None
     context = server_context(shown) if shown else None

@@ -2,6 +2,8 @@
 
 import gc
 import sys
+from collections.abc import Iterator
+from weakref import ref
 
 import pytest
 import trio
@@ -75,4 +77,42 @@ async def test_memory_that_grows_is_searched_as_a_whole_before_a_day_is_over(
         blocks, connections = 4_600_000, 0
         await trio.sleep(1)
         assert done == ["unfreeze", "whole"]
+        nursery.cancel_scope.cancel()
+
+
+class Cycle:
+    """Something that only a search finds when it is garbage."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def few_objects() -> Iterator[None]:
+    """All objects but those of the test are frozen, as with a broker that has just started."""
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+@pytest.mark.trio
+@pytest.mark.usefixtures("few_objects")
+@pytest.mark.parametrize("many", [False, True])
+async def test_garbage_that_was_in_use_while_a_search_looked_is_found(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, *, many: bool
+) -> None:
+    """R12: of scrapes, one a second, a third was in use then, and stayed in memory for hours."""
+    if many:
+        monkeypatch.setattr(cycles, "OLD_OBJECTS", 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cycles.collect_cycles, cycles.YOUNG_S, lambda: 0)
+        one = Cycle()
+        left = ref(one)
+        await trio.sleep(2.5 * cycles.YOUNG_S * cycles.LOOKS)
+        del one
+        await trio.sleep(cycles.OLD_S)
+        assert (left() is not None) == many
         nursery.cancel_scope.cancel()

@@ -5,6 +5,7 @@ Every test runs in the clear and through TLS.
 
 from __future__ import annotations
 
+import gc
 import struct
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +14,7 @@ import pytest
 import trio
 
 from aerobee.remoting.server import boss
+from aerobee.remoting.server.connection import Connection
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool
 from aerobee.remoting.server.reactor import Listener, Reactor
 from aerobee.remoting.server.routes import HELD, Route
@@ -26,7 +28,6 @@ from tests.kit.tls import Certificate, TlsConnection, client_context, server_con
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
 
 pytestmark = pytest.mark.trio
@@ -174,6 +175,36 @@ async def test_a_refusal_and_a_fault_of_ours_become_answers(way: Way) -> None:
             assert (broken.code, broken.remark) == (1, "ZeroDivisionError: a fault of ours")
             assert server.reactor.stats.requests_failed == 1
             assert (await call(client)).code == 0
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">II", 1 << 30, 10),
+        struct.pack(">II", 20, 2000) + b"x" * 12,
+        struct.pack(">II", 12, 9 << 24 | 8) + b"x" * 8,
+        struct.pack(">II", 6, 2) + b"{}"[:1] + b"{",
+        struct.pack(">iI", -1, 0),
+    ],
+    ids=["http", "too long", "header beyond frame", "unknown type", "broken json", "negative"],
+)
+async def test_garbage_leaves_no_cycle(way: Way, garbage: bytes) -> None:
+    """R12: a search may come when its connection is long frozen, and its memory would stay."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with running(way) as server:
+            for _ in range(3):
+                with await server.client() as bad:
+                    bad.send_bytes(garbage)
+                    await in_thread(bad.hear_close)
+            assert server.reactor.stats.frames_rejected == 3
+            with trio.fail_after(60):
+                while any(type(one) is Connection for one in gc.get_objects()):  # noqa: ASYNC110  (nothing tells)
+                    await trio.sleep(0.01)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
