@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import hypothesis
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from aerobee.store.files.machine import Machine, Space
@@ -44,6 +45,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 let_threads_finish()
+
+# A traceback that rich draws, with the values of all frames, takes half a second.
+structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
 
 
 class AnyBroker(Protocol):

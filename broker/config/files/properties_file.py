@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 BLANKS = " \t\f"
 LINE = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.?)", re.DOTALL)
+PLAIN = re.compile(r"[!-\[\]-~][ -\[\]-~]*")
+"""Values that stand as they are: most, and a broker writes hundreds when it starts."""
 LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -84,6 +86,8 @@ def unescape(text: str) -> str:
 
 def escape(value: str) -> str:
     """The value, escaped for Java's parser."""
+    if PLAIN.fullmatch(value):
+        return value
     text = value.replace("\\", "\\\\")
     for letter, character in LETTERS.items():
         text = text.replace(character, "\\" + letter)
