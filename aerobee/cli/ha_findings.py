@@ -72,6 +72,13 @@ KINDS: Final[Mapping[str, Kind]] = {
         "only if its record or that member is gone for good: aerobee ha elect --unclean {address}, "
         "which gives up what {address} does not have",
     ),
+    "master_not_known": Kind(
+        Severity.WARNING,
+        "the name server knows no master of the group, and {address} follows {followed}: producers "
+        "that ask here cannot send",
+        "see that the namesrvAddr of that master names this name server; if it is the master of "
+        "another group, give this one its own brokerName, or its own etcdPrefix",
+    ),
     "unclean_master": Kind(
         Severity.WARNING,
         "epoch {epoch} began without the sync set: messages acknowledged before are lost",
@@ -276,7 +283,11 @@ def masters(group: GroupLook) -> Iterator[Finding]:
         yield found_to_be("two_masters", masters=ends)
     # A slave that has stopped may be of another history: it is no candidate.
     left = [(look, status) for look, status in group.slaves if status.state in AWAY]
-    if left and not group.masters and not any(group.following()):
+    following = next(group.following(), None)
+    if following is not None and not group.masters:
+        look, status = following
+        yield found_to_be("master_not_known", look, followed=status.master_address)
+    if left and not group.masters and following is None:
         look, status = max(left, key=lambda slave: slave[1].max_offset)
         kind = "none_elected" if group.decides else "no_master"
         yield found_to_be(kind, look, end=status.max_offset, problem=status.problem)

@@ -37,6 +37,9 @@ RECEIVE_BYTES = 4_096
 """Some hundred reports: only the last one counts."""
 AHEAD_MAX = 1_024
 """So many slaves with other bytes are remembered."""
+REPLACED_WITHIN_S = 60.0
+REPLACED_MAX = 10
+"""A member whose open connection is replaced so often in that time is two processes."""
 
 log = structlog.get_logger(__name__)
 
@@ -90,6 +93,8 @@ class LogOut:
         self.wire: Wire = Classic()
         self.followers: list[Follower] = []
         self._ahead: set[tuple[str, int]] = set()
+        self._replaced: dict[str, tuple[float, int]] = {}
+        """Member → since when, and how often, an open connection of it was replaced."""
         self._offered = 0
         """The end of what was in the log when this began to be a master, and of what was sent
         since.
@@ -188,9 +193,22 @@ class LogOut:
             if other is not follower and other.name == follower.name:
                 other.transfer.acknowledged = -1
                 other.scope.cancel()
+                self._note_replaced(follower, other)
         follower.transfer.whole = not hello.from_last_segment
         follower.transfer.shadow = hello.learner
         follower.wanted.set()
+
+    def _note_replaced(self, follower: Follower, other: Follower) -> None:
+        """Tell of two processes with the number of one member: each takes the place of the other,
+        and what one of them has counts for both.
+        """
+        name, now = follower.name, trio.current_time()
+        since, count = self._replaced.get(name, (now, 0))
+        if now - since > REPLACED_WITHIN_S:
+            since, count = now, 0
+        self._replaced[name] = since, count + 1
+        if count + 1 == REPLACED_MAX:
+            log.error("replication.same_member", member=name, peers=[other.peer, follower.peer])
 
     def _reported(self, follower: Follower, max_offset: int) -> None:
         transfer = follower.transfer

@@ -49,6 +49,7 @@ CASES: list[tuple[str, tuple[Look, ...], float]] = [
     ("two_masters", (WELL[0], look(1, master(epoch=3))), 0),
     ("no_master", (look(0, None), look(1, slave(state="unreachable"))), 0),
     ("none_elected", (look(1, slave(state="searching", member=2)),), 0),
+    ("master_not_known", (look(1, slave(master_address="10.0.0.9:10912")),), 0),
     ("unclean_master", (look(0, master(replica(), unclean_epoch=4)), WELL[1]), 0),
     ("disk_full", (WELL[0], look(1, slave(), stats={"commitLogDiskRatio": "0.97"})), 0),
     (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import shutil
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from aerobee.store.errors import (
     FrameIllegal,
@@ -36,6 +37,7 @@ from aerobee.store.format.ha_epochs import (
 )
 from aerobee.store.format.names import CUT_MARK
 from aerobee.store.format.record import BLANK_BYTES, encode
+from aerobee.store.replication.log_out import REPLACED_MAX
 from aerobee.store.replication.membership import Lack
 from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
 from aerobee.store.tools.dump import DumpFilter, dump
@@ -567,6 +569,24 @@ async def test_members_count_by_their_ids_and_a_new_connection_ends_the_old(
                 await until(lambda: old.left)
                 await until(lambda: (log_out.held_by(1), log_out.held_by(2)) == (half, half))
                 assert log_out.held_by(3) == -1
+
+
+@pytest.mark.trio
+async def test_two_processes_with_one_number_are_told_of(tmp_path: Path) -> None:
+    async with node(tmp_path, 1) as a, port_of(a) as port, AsyncExitStack() as stack:
+        await a.lead(1)
+        a.put(3)
+        says = encode_hello(Hello(2)), encode_report(0)
+        with capture_logs() as logs:
+            before = await stack.enter_async_context(fake_slave(port, *says))
+            for _ in range(REPLACED_MAX):
+                assert not [one for one in logs if one["event"] == "replication.same_member"]
+                await until(lambda: before.frames)  # noqa: B023  (called at once)
+                after = await stack.enter_async_context(fake_slave(port, *says))
+                await until(lambda: before.left)  # noqa: B023  (called at once)
+                before = after
+        (told,) = [one for one in logs if one["event"] == "replication.same_member"]
+        assert told["member"] == "member 2"
 
 
 @pytest.mark.trio
