@@ -581,7 +581,7 @@ async def test_two_processes_with_one_number_are_told_of(tmp_path: Path) -> None
             before = await stack.enter_async_context(fake_slave(port, *says))
             for _ in range(REPLACED_MAX):
                 assert not [one for one in logs if one["event"] == "replication.same_member"]
-                await until(lambda: before.frames)  # noqa: B023  (called at once)
+                await until(lambda: bool(before.frames))  # noqa: B023  (called at once)
                 after = await stack.enter_async_context(fake_slave(port, *says))
                 await until(lambda: before.left)  # noqa: B023  (called at once)
                 before = after

@@ -1,8 +1,8 @@
 """Users and their rights, of RocketMQ 5.3 and later. Source: admin §4.6.
 
-Each broker has users of its own, so changes are sent to every master; brokers of one supervisor
-share theirs, and take a repeated change for done. A name server that runs alone has them too: it is
-named by its address.
+Each broker has users of its own, so changes are sent to every master and slave; brokers of one
+supervisor share theirs, and take a repeated change for done. A name server that runs alone has them
+too: it is named by its address.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from aerobee.admin import AclEntry, User
-from aerobee.client.steps.admin.brokers import Broker, ask, at_each, masters
+from aerobee.client.route import MASTER_ID
+from aerobee.client.steps.admin.brokers import Broker, ask, at_each, cluster_info, masters
 from aerobee.client.steps.answers import body_of
-from aerobee.errors import ConfigurationError
+from aerobee.errors import ConfigurationError, UnsupportedRequestError
 from aerobee.remoting.wire.bodies.auth import (
     AclInfo,
     AclTable,
@@ -26,7 +27,7 @@ from aerobee.remoting.wire.bodies.auth import (
 from aerobee.remoting.wire.headers import auth as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from aerobee.client.steps.admin.brokers import Exchange
     from aerobee.client.steps.effects import Steps
@@ -54,15 +55,37 @@ def change_all(
     routes: Routes, broker: str | None, header: Header, body: UserInfo | AclInfo | None = None
 ) -> Steps[None]:
     """Have every broker, or one, make a change: a right that is taken away where a broker answers
-    is not kept by one that does not.
+    is not kept by one that does not. Slaves make it too, as the next master has its own users;
+    those that know no users are passed over.
 
     Raises: as `at_each`.
     """
     content = b"" if body is None else body.to_bytes()
-    yield from at_each(
-        (yield from targets(routes, broker)),
-        lambda target: ask(routes, target, header, body=content),
-    )
+    chosen = yield from targets(routes, broker)
+    slaves = yield from slaves_of(routes, {master.name for master in chosen})
+
+    def change(target: Broker) -> Steps[None]:
+        try:
+            yield from ask(routes, target, header, body=content)
+        except UnsupportedRequestError:
+            if target not in slaves:
+                raise
+
+    yield from at_each([*chosen, *slaves], change)
+
+
+def slaves_of(routes: Routes, names: Collection[str]) -> Steps[list[Broker]]:
+    """The registered slaves of brokers with these names. Raises: NoNameServerError."""
+    if all(":" in name for name in names):
+        return []  # the server at an address may be a name server alone
+    info = yield from cluster_info(routes)
+    return [
+        Broker(known.address, known.address, known.cluster)
+        for known in info.brokers
+        if known.broker_id != MASTER_ID
+        and known.name in names
+        and known.address not in routes.left_out
+    ]
 
 
 # ── Users ──

@@ -75,6 +75,22 @@ def test_a_change_reaches_the_brokers_behind_one_that_fails(
     assert "no error at b" in raised.value.__notes__
 
 
+@pytest.mark.parametrize("unknown", [False, True])
+def test_users_are_changed_at_slaves_too_which_may_know_none(*, unknown: bool) -> None:
+    """The next master has users of its own: without the change it refuses them."""
+    stage = Stage()
+    addresses = {"0": "a:1", "1": "a:2", "2": "a:3"}
+    broker = {"brokerName": "a", "cluster": "c", "brokerAddrs": addresses}
+    table = {"brokerAddrTable": {"a": broker}, "clusterAddrTable": {"c": ["a"]}}
+    stage.answers(GetBrokerClusterInfo, answer(body=json.dumps(table).encode()))
+    stage.answers(auth.CreateUser, answer(), UNKNOWN if unknown else answer(), answer())
+    stage.perform(create_user(stage.instance, "u", "secret"))
+    assert [ask.address for ask in stage.asked(auth.CreateUser)] == ["a:1", "a:2", "a:3"]
+    stage.answers(auth.DeleteUser, answer())
+    stage.perform(delete_user(stage.instance, "u", broker="a:2"))
+    assert [ask.address for ask in stage.asked(auth.DeleteUser)] == ["a:2"]
+
+
 CONFIG = GroupConfig(name="g")
 TOPIC = answer(body=b'{"topicName":"t","readQueueNums":2,"writeQueueNums":2,"perm":6}')
 
