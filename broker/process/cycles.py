@@ -21,16 +21,15 @@ YOUNG_S: Final = 0.05
 deallocations: with thousands of held pulls, each of which evicts another, hundreds of thousands of
 young objects accumulate uncounted, and one search of all of them took 0.2 s."""
 LOOKS: Final = 5
-"""After so many searches, the objects that survived are searched once more and then frozen."""
+"""After so many searches, the objects that survived are searched once more."""
 FEW_S: Final = 0.004
 """If the searches took more CPU time, or the interpreter started one itself, too many objects
 survived: they are frozen until the next full search. Objects that thousands of new connections
 allocate have no cycles."""
-OLD_S: Final = 10.0
-"""How often the objects that survived those searches and were not frozen are searched. Each page of
-the console leaves hundreds in cycles, and some of them live while a search looks."""
 OLD_OBJECTS: Final = 20_000
-"""If there are more of them, they are frozen as well: a search of so many takes 1 ms."""
+"""When so many objects have survived those searches, all that are not frozen are searched, which
+takes 1 ms; or, if there still are so many, frozen. Each page of the console leaves hundreds in
+cycles, some of which are in use while a search looks: their memory stays below some 2 MB."""
 WHOLE_S: Final = 86_400.0
 """How often everything is searched, which takes 0.1 s per million objects."""
 GROWN_BLOCKS: Final = 1_000_000
@@ -49,7 +48,7 @@ async def collect_cycles(young_s: float, in_use: Callable[[], int]) -> NoReturn:
     `in_use`: how many blocks of memory are surely no garbage, as far as their owners can tell.
     """
     whole_at = trio.current_time() + WHOLE_S
-    old_at = trio.current_time() + OLD_S
+    survivors = 0
     before = sys.getallocatedblocks() - in_use()
     while True:
         spent_s = 0.0
@@ -59,23 +58,26 @@ async def collect_cycles(young_s: float, in_use: Callable[[], int]) -> NoReturn:
             began = thread_time()
             gc.collect(0)
             spent_s += thread_time() - began
+        survivors += len(gc.get_objects(generation=1))
         if spent_s > FEW_S or young_collections() != looks + LOOKS:
+            survivors = 0
             gc.freeze()
-        elif trio.current_time() < old_at:
-            gc.collect(1)
-        else:
-            old_at = trio.current_time() + OLD_S
+        elif survivors > OLD_OBJECTS:
+            survivors = 0
             collect_old()
+        else:
+            gc.collect(1)
         grown = sys.getallocatedblocks() - in_use() - before
         if grown > max(GROWN_BLOCKS, before // 2) or trio.current_time() >= whole_at:
             whole_at = trio.current_time() + WHOLE_S
             gc.unfreeze()
             gc.collect()
+            gc.freeze()
             before = sys.getallocatedblocks() - in_use()
 
 
 def collect_old() -> None:
-    """Search all that is not frozen, if that is little."""
+    """Search all that is not frozen, if that is little, or freeze it."""
     if len(gc.get_objects(generation=2)) > OLD_OBJECTS:
         gc.freeze()
     else:

@@ -12,6 +12,17 @@ import trio.testing
 from aerobee.broker.process import cycles
 
 
+@pytest.fixture(autouse=True)
+def few_objects() -> Iterator[None]:
+    """All objects but those of the test are frozen, as with a broker that has just started."""
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
 @pytest.mark.trio
 async def test_what_the_interpreter_has_looked_at_itself_is_not_looked_at_again(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
@@ -87,32 +98,22 @@ class Cycle:
         self.itself = self
 
 
-@pytest.fixture
-def few_objects() -> Iterator[None]:
-    """All objects but those of the test are frozen, as with a broker that has just started."""
-    gc.collect()
-    gc.disable()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-    gc.enable()
-
-
 @pytest.mark.trio
-@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("many", [False, True])
 async def test_garbage_that_was_in_use_while_a_search_looked_is_found(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, *, many: bool
 ) -> None:
     """R12: of scrapes, one a second, a third was in use then, and stayed in memory for hours."""
-    if many:
-        monkeypatch.setattr(cycles, "OLD_OBJECTS", 0)
+    monkeypatch.setattr(cycles, "OLD_OBJECTS", 1_000)
+    of_a_round = cycles.YOUNG_S * cycles.LOOKS
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cycles.collect_cycles, cycles.YOUNG_S, lambda: 0)
         one = Cycle()
         left = ref(one)
-        await trio.sleep(2.5 * cycles.YOUNG_S * cycles.LOOKS)
+        others = [Cycle() for _ in range(600 * (1 + many))]
+        await trio.sleep(1.5 * of_a_round)
         del one
-        await trio.sleep(cycles.OLD_S)
+        others += [Cycle() for _ in range(600 * (1 + many))]
+        await trio.sleep(of_a_round)
         assert (left() is not None) == many
         nursery.cancel_scope.cancel()
