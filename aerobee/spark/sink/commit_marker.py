@@ -5,9 +5,9 @@ sink's topic. It is the last batch written, plus one, because some brokers answe
 that was never stored; behind it, in 32 bits, are the rows of that batch. Every broker of the topic
 stores it; the highest answer counts.
 
-A batch with more rows than the one that was written under its number is another batch: its
-checkpoint has lost the end of that one. It is refused, because rows that nobody has written would
-be passed over.
+A batch with other rows than the one that was written under its number is another batch: its
+checkpoint has lost that one, or a foreachBatch writes twice with one sinkId. It is refused, because
+rows that nobody has written would be passed over.
 
 Invariant: the driver stores a marker when all tasks of its batch have succeeded: a task cannot
 tell the end of its rows from a failure upstream. So the topic has all rows of a marked batch,
@@ -107,27 +107,27 @@ class CommitMarker:
         if last > batch_id:
             raise self._refusal(
                 f"batch {last} is in topic {self.topic} already, and now batch {batch_id} is to be "
-                "written"
+                "written: the checkpoint is older than the topic"
             )
         return last == batch_id
 
     def check(self, batch_id: int, rows: int) -> None:
         """Check the rows of a batch that was passed over.
 
-        Raises: ConfigurationError if they are more than those written; the last error if no broker
-        answers in time.
+        Raises: ConfigurationError if they are more or fewer than those written; the last error if
+        no broker answers in time.
         """
         last, written = self._patiently(self._written)
-        if last == batch_id and written < min(rows, ROWS_MAX):
+        if last == batch_id and written != min(rows, ROWS_MAX):
             raise self._refusal(
                 f"batch {batch_id} is in topic {self.topic} already, with {written} rows, and now "
-                f"batch {batch_id} has {rows} rows"
+                f"batch {batch_id} has {rows} rows: the checkpoint is older than the topic, or two "
+                "writes of a batch have one sinkId"
             )
 
     def _refusal(self, reason: str) -> ConfigurationError:
         return ConfigurationError(
-            f"{reason}: the checkpoint is older than the topic. Take another sinkId than the one "
-            f"of group {self.group}, or dedupe=none"
+            f"{reason}. Take another sinkId than the one of group {self.group}, or dedupe=none"
         )
 
     def _patiently(self, ask: Callable[[], T]) -> T:
