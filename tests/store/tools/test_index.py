@@ -38,7 +38,8 @@ def test_every_flipped_bit_of_an_index_file_is_found(tmp_path: Path) -> None:
     # A time of the first entry counts from a file that is gone: it cannot be told.
     untold = range(SHAPE.entry_position(1) + 12, SHAPE.entry_position(1) + 16)
     for path in (first, last):
-        for place in range(SHAPE.size):
+        # All of the head, and a third of the slots and entries: R7 flips them by the thousand.
+        for place in [*range(SHAPE.slot_position(0)), *range(random.randrange(3), SHAPE.size, 3)]:
             if path == first and place in untold:
                 continue
             bit = random.randrange(8)
