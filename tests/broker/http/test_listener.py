@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -25,6 +24,7 @@ from aerobee.broker.http.health import LOOP_LIMIT_S, Health, everybody, guarded,
 from aerobee.broker.http.listener import open_listener, serve_http
 from aerobee.remoting.stats import RemotingStats
 from tests.broker.metrics.test_metrics import make_sources, nothing_stored
+from tests.kit.garbage import no_searches
 from tests.kit.ports import HOST, free_port
 from tests.kit.tls import certificate, client_context, server_context
 
@@ -422,9 +422,7 @@ async def test_a_connection_leaves_no_cycle(tmp_path: Path, *, tls: bool, asked:
     context = server_context(shown) if shown else None
     listener = open_listener(HOST, free_port())
     assert listener is not None
-    gc.collect()
-    gc.disable()
-    try:
+    with no_searches(http_app.Connection, http_app.Http1) as made:
         async with trio.open_nursery() as nursery:
             (address,) = await nursery.start(
                 serve_http, listener, make_sources(), GOOD, everybody, context
@@ -440,16 +438,9 @@ async def test_a_connection_leaves_no_cycle(tmp_path: Path, *, tls: bool, asked:
                         pass
                 await trio.aclose_forcefully(stream)
             with trio.fail_after(60):
-                while living():  # noqa: ASYNC110  (nothing tells of it)
+                while made():  # noqa: ASYNC110  (nothing tells of it)
                     await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
-    finally:
-        gc.enable()
-
-
-def living() -> int:
-    kinds = (http_app.Connection, http_app.Http1)
-    return sum(type(one) in kinds for one in gc.get_objects())
 
 
 @pytest.mark.trio

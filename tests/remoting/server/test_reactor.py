@@ -5,7 +5,6 @@ Every test runs in the clear and through TLS.
 
 from __future__ import annotations
 
-import gc
 import struct
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +21,7 @@ from aerobee.remoting.server.shared import Limits
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetResponse
+from tests.kit.garbage import no_searches
 from tests.kit.raw_client import Closed, RawConnection, request_frame
 from tests.kit.tls import Certificate, TlsConnection, client_context, server_context
 
@@ -191,9 +191,7 @@ async def test_a_refusal_and_a_fault_of_ours_become_answers(way: Way) -> None:
 )
 async def test_garbage_leaves_no_cycle(way: Way, garbage: bytes) -> None:
     """R12: a search may come when its connection is long frozen, and its memory would stay."""
-    gc.collect()
-    gc.disable()
-    try:
+    with no_searches(Connection) as made:
         async with running(way) as server:
             for _ in range(3):
                 with await server.client() as bad:
@@ -201,10 +199,8 @@ async def test_garbage_leaves_no_cycle(way: Way, garbage: bytes) -> None:
                     await in_thread(bad.hear_close)
             assert server.reactor.stats.frames_rejected == 3
             with trio.fail_after(60):
-                while any(type(one) is Connection for one in gc.get_objects()):  # noqa: ASYNC110  (nothing tells)
+                while made():  # noqa: ASYNC110  (nothing tells)
                     await trio.sleep(0.01)
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize(

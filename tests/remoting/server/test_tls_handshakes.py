@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 import ssl
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ import trio
 
 from aerobee.remoting.server import tls_handshakes
 from aerobee.remoting.wire.codes import ResponseCode
+from tests.kit.garbage import no_searches
 from tests.kit.tls import Certificate, TlsConnection, greeting
 from tests.remoting.server.test_reactor import Running, Way, call, in_thread, running
 
@@ -140,24 +140,15 @@ async def test_a_handshake_that_fails_leaves_no_cycle(
         monkeypatch.setattr(tls_handshakes.Handshakes, "step", lambda self, handshake: None)
         data = greeting(shown)
     kept = 2 if kind == "crowded" else 0
-    peers = ExitStack()
-    gc.collect()
-    gc.disable()
-    try:
+    with ExitStack() as peers:
+        made = peers.enter_context(no_searches(tls_handshakes.Handshake))
         async with running(Way(shown=shown)) as server:
             stats = server.reactor.stats
             for number in range(10):
                 peers.enter_context(plain(server)).sendall(data)
                 ended = max(0, number + 1 - kept)
                 await until(lambda: stats.tls_failed[kind] == ended)  # noqa: B023  (done here)
-            await until(lambda: living() == kept)
-    finally:
-        gc.enable()
-        peers.close()
-
-
-def living() -> int:
-    return sum(type(one) is tls_handshakes.Handshake for one in gc.get_objects())
+            await until(lambda: made() == kept)
 
 
 async def test_a_request_right_behind_the_handshake_is_served(shown: Certificate) -> None:
