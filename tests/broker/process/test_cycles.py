@@ -110,10 +110,10 @@ async def test_garbage_that_was_in_use_while_a_search_looked_is_found(
         nursery.start_soon(cycles.collect_cycles, cycles.YOUNG_S, lambda: 0)
         one = Cycle()
         left = ref(one)
-        others = [Cycle() for _ in range(600 * (1 + many))]
+        others: list[object] = [[] for _ in range(600 * (1 + many))]
         await trio.sleep(1.5 * of_a_round)
         del one
-        others += [Cycle() for _ in range(600 * (1 + many))]
+        others[:] = [[] for _ in others]
         await trio.sleep(of_a_round)
         assert (left() is not None) == many
         nursery.cancel_scope.cancel()
