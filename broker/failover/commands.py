@@ -64,11 +64,11 @@ class MakesWay:
         task_status.started()
         while True:
             await trio.sleep(self._pause_s)
-            if not self._member.makes_way:
+            if not self._member.is_to_make_way():
                 continue
             with suppress(LeadOver, DeciderSilent, RecordIllegal):
                 heir = await self._fit()
-                if heir and self._member.makes_way:
+                if heir and self._member.is_to_make_way():
                     await self._member.make_way(heir)
 
     async def _fit(self) -> int:

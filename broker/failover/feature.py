@@ -124,7 +124,7 @@ class FailoverFeature(Feature):
     def _figures(self) -> LogFigures | None:
         """The figures of the log for the controller; None: this member may be no master."""
         membership, store = self.member.membership, self._core.store
-        if membership is None or self.member.unfit or self.member.no_room:
+        if membership is None or self.member.unfit or self.member.lacks_room():
             return None
         group = membership.group
         return LogFigures(group.last_epoch, store.commit_log.max_offset, group.confirmed)
@@ -162,7 +162,7 @@ class FailoverFeature(Feature):
             member=self.member.id,
             problem=self._no_master(),
             damage=self.member.damage,
-            unfit=self.member.unfit or self.member.no_room,
+            unfit=self.member.unfit or self.member.lacks_room(),
             read_to=self.reading.position,
             passes=self.reading.passes,
         )

@@ -218,7 +218,7 @@ class Member:
         founder = self.id == min(ids, default=self.id)
         candidate = Candidate(self.id, membership.group.least, self.unfit, founder)
         reason = objection(candidate, record, held=sight.held)
-        if reason := reason or self.no_room:
+        if reason := reason or self.lacks_room():
             return reason
         if record is None or record.heir in (0, self.id):
             return ""
@@ -238,9 +238,8 @@ class Member:
             return LACKS[lack]
         return self._store.flags.lasting_fault or ("" if self.leads else self.damage)
 
-    @property
-    def no_room(self) -> str:
-        """Why others should be the master, while one of them can; empty: no reason is known."""
+    def lacks_room(self) -> str:
+        """Look why others should be the master, while one of them can; empty: no reason is known."""
         self._look_at_room()
         if self.leads or not self._room.yields(self._core.clock.monotonic()):
             return ""
@@ -251,9 +250,8 @@ class Member:
         full = bool(self._store.flags.no_room)
         self._room.look(self._core.clock.monotonic(), full=full, held=held)
 
-    @property
-    def makes_way(self) -> bool:
-        """Whether this master is to give its lease to a member that has room."""
+    def is_to_make_way(self) -> bool:
+        """Look whether this master is to give its lease to a member that has room."""
         self._look_at_room()
         served = self.leads and not self._core.role.is_slave
         return served and self._room.makes_way(self._core.clock.monotonic())
