@@ -626,7 +626,7 @@ async def test_a_member_without_room_leaves_the_lease_to_others_and_takes_it_the
         await one.until_leads()
         one.desk.store.flags.set(Flag.DISK_FULL, "the disk is full")
         # Nobody else is there, so it stays the master.
-        await until_true(lambda: one.member.makes_way)
+        await until_true(one.member.is_to_make_way)
         await trio.sleep(LEASE_S / 2)
         assert one.member.leads
         began = trio.current_time()
