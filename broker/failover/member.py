@@ -239,7 +239,7 @@ class Member:
         return self._store.flags.lasting_fault or ("" if self.leads else self.damage)
 
     def lacks_room(self) -> str:
-        """Look why others should be the master, while one of them can; empty: no reason is known."""
+        """Look why others should be the master, while one of them can; empty: no reason."""
         self._look_at_room()
         if self.leads or not self._room.yields(self._core.clock.monotonic()):
             return ""
