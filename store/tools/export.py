@@ -3,7 +3,7 @@
 Each topic has a file of JSON lines, in the order of the log, in the form of `consume --json`, which
 `aerobee produce` takes. The passage goes on behind damage; what was left out is reported with its
 place. The directory is not changed. Invariant: a file has its name only when the whole export is on
-the disk; an export that fails leaves no file.
+the disk; an export that fails leaves no file. Meanwhile no other export writes there.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from aerobee.store.errors import StoreUnusable
+from aerobee.store.errors import StoreLocked, StoreUnusable
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.faults import CRC
-from aerobee.store.format.names import temporary_name
 from aerobee.store.format.properties import decode
 from aerobee.store.tools.directory import opened
 from aerobee.store.tools.dump import iso_time, records
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from aerobee.store.files.disk import Handle
     from aerobee.store.format.record import Record
     from aerobee.store.tools.dump import DumpFilter
 
@@ -38,6 +38,8 @@ BUFFER_BYTES: Final = 8 << 20
 """Lines are written when so much is waiting, over all topics."""
 NAME_MAX: Final = 200
 SUFFIX: Final = ".jsonl"
+DRAFT: Final = ".aerobee-export.tmp"
+"""Behind the name of a file that is not whole; no other program gives such names."""
 OTHERS: Final = re.compile(r"[^%|A-Za-z0-9_+-]")
 """Signs that no broker has in the name of a topic: there they are damage."""
 
@@ -67,8 +69,8 @@ def export(
     """Write the wanted messages below `output`, durably.
 
     `unpack` takes a body and its sysFlag, and raises ValueError where it cannot be unpacked.
-    Raises: StoreRefused, StoreUnusable where `output` has messages already or is part of the store,
-    OSError.
+    Raises: StoreRefused, StoreLocked where another export writes into `output`, StoreUnusable where
+    it has messages already or is part of the store, OSError.
     """
     result = Export(path=str(root), output=str(output))
     disk = Disk()
@@ -76,8 +78,6 @@ def export(
     for part in {root, log or root}:
         if target.is_relative_to(part.resolve()):
             raise StoreUnusable(f"{output} is in the store: name a directory outside of {part}")
-    if any(name.endswith(SUFFIX) for name in disk.listdir(output)):
-        raise StoreUnusable(f"{output} has exported messages already: name another directory")
     with opened(root, result, log) as directory, _Lines(disk, output) as lines:
         passage = Passage(directory, result, crc=False)
         for record, sound in records(passage, wanted):
@@ -141,25 +141,45 @@ class _Lines:
         self._waiting: dict[str, list[bytes]] = {}
         self._waiting_bytes = 0
         self._sizes: dict[str, int] = {}
+        self._whole: list[Path] = []
+        self._lock: Handle | None = None
         self.counts: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._disk.mkdir(self._output)
-        for name in self._disk.listdir(self._output):
-            if name.endswith(temporary_name(SUFFIX)):
-                # An export that was killed left it.
-                self._disk.remove(self._output / name)
+        try:
+            self._lock = self._disk.lock_directory(self._output)
+        except BlockingIOError as error:
+            text = "another store export writes there: wait until it ends, or name"
+            raise StoreLocked(f"{self._output}: {text} another directory") from error
+        try:
+            self._clear()
+        except BaseException:
+            self._lock.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert self._lock is not None, self
         done = False
-        try:
-            if kind is None:
-                self._finish()
-                done = True
-        finally:
-            if not done:
-                self._remove()
+        with self._lock:
+            try:
+                if kind is None:
+                    self._finish()
+                    done = True
+            finally:
+                if not done:
+                    self._remove()
+
+    def _clear(self) -> None:
+        """Remove what a killed export left. Raises: StoreUnusable where one has ended."""
+        names = self._disk.listdir(self._output)
+        if any(name.endswith(SUFFIX) for name in names):
+            text = "has exported messages already: name another directory"
+            raise StoreUnusable(f"{self._output} {text}")
+        for name in names:
+            if name.endswith(SUFFIX + DRAFT):
+                self._disk.remove(self._output / name)
 
     def add(self, topic: str, line: dict[str, Any]) -> None:
         """Add a line to the file of its topic."""
@@ -179,21 +199,21 @@ class _Lines:
                 self._disk.sync(handle)
         for name in self._sizes:
             self._disk.rename(self._draft(name), self._output / name)
+            self._whole.append(self._output / name)
         self._disk.sync_directory(self._output)
 
     def _remove(self) -> None:
-        for name in self._sizes:
-            for path in (self._draft(name), self._output / name):
-                self._disk.remove(path, missing_ok=True)
+        for path in (*map(self._draft, self._sizes), *self._whole):
+            self._disk.remove(path, missing_ok=True)
 
     def _write(self) -> None:
         for name, lines in self._waiting.items():
             data, size = b"".join(lines), self._sizes.setdefault(name, 0)
-            with self._disk.open(self._draft(name), create=True) as handle:
+            with self._disk.open(self._draft(name), create=not size) as handle:
                 handle.pwrite(data, size)
             self._sizes[name] = size + len(data)
         self._waiting.clear()
         self._waiting_bytes = 0
 
     def _draft(self, name: str) -> Path:
-        return self._output / temporary_name(name)
+        return self._output / (name + DRAFT)

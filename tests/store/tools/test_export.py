@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from aerobee.cli.store import unpacked
-from aerobee.store.errors import StoreUnusable
+from aerobee.store.errors import StoreLocked, StoreUnusable
 from aerobee.store.files.disk import Disk
 from aerobee.store.tools import export as export_module
 from aerobee.store.tools.dump import DumpFilter
@@ -145,13 +145,65 @@ def test_no_file_has_its_name_before_all_are_on_the_disk(
 def test_what_a_killed_export_left_is_not_taken_over(root: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.mkdir()
-    for name in ("T0.jsonl.tmp", "gone.jsonl.tmp"):
-        (output / name).write_text("half\n" * 100_000)
-    (output / "mine.txt").write_text("mine")
+    for name in ("T0", "gone"):
+        (output / f"{name}.jsonl.aerobee-export.tmp").write_text("half\n" * 100_000)
     exported(root, output)
-    assert sorted(path.name for path in output.iterdir()) == ["T0.jsonl", "T1.jsonl", "mine.txt"]
-    (output / "mine.txt").unlink()
+    assert sorted(path.name for path in output.iterdir()) == ["T0.jsonl", "T1.jsonl"]
     assert ids(output) == NUMBERS
+
+
+def test_other_files_stay_as_they_are(root: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    others = [output / name for name in ("mine.txt", "T0.jsonl.tmp", "mine.jsonl.tmp")]
+    for other in others:
+        other.write_text("mine")
+    exported(root, output)
+    assert [other.read_text() for other in others] == ["mine"] * 3
+
+
+@pytest.mark.parametrize("buffer_bytes", [1_000, export_module.BUFFER_BYTES])
+def test_a_second_export_into_the_same_directory_is_refused_and_damages_nothing(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffer_bytes: int
+) -> None:
+    """The second begins while the first has half of the messages."""
+    output, bodies = tmp_path / "out", 0
+
+    def unpack(body: bytes, sys_flag: int) -> bytes:
+        nonlocal bodies
+        bodies += 1
+        if bodies == MESSAGES // 2:
+            with pytest.raises(StoreLocked, match="another store export writes there"):
+                exported(other, output)
+        return unpacked(body, sys_flag)
+
+    other = stopped(tmp_path / "other")
+    monkeypatch.setattr(export_module, "BUFFER_BYTES", buffer_bytes)
+    export(root, output, DumpFilter(), unpack=unpack)
+    assert sorted(path.name for path in output.iterdir()) == ["T0.jsonl", "T1.jsonl"]
+    assert ids(output) == NUMBERS
+    with pytest.raises(StoreUnusable, match="name another directory"):
+        exported(root, output)
+
+
+def test_a_draft_that_somebody_removed_is_not_made_anew_and_only_own_files_go(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, bodies = tmp_path / "out", 0
+
+    def unpack(body: bytes, sys_flag: int) -> bytes:
+        nonlocal bodies
+        bodies += 1
+        if bodies == MESSAGES // 2:
+            for path in output.iterdir():
+                path.unlink()
+            (output / "T0.jsonl").write_text("mine")
+        return unpacked(body, sys_flag)
+
+    monkeypatch.setattr(export_module, "BUFFER_BYTES", 1_000)
+    with pytest.raises(FileNotFoundError):
+        export(root, output, DumpFilter(), unpack=unpack)
+    assert [path.read_text() for path in output.iterdir()] == ["mine"]
 
 
 def test_topics_of_similar_names_have_files_of_their_own(tmp_path: Path) -> None:
