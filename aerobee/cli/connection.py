@@ -18,8 +18,8 @@ import click
 import msgspec
 
 from aerobee.cli.border import complain
+from aerobee.cli.files import OWNER_ONLY, write_file
 from aerobee.cli.options import namespace_option, namesrv_option, not_empty
-from aerobee.cli.output import OWNER_ONLY, write_file
 from aerobee.cli.surroundings import surroundings
 from aerobee.errors import ConfigurationError, PermissionDeniedError
 

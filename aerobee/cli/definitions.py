@@ -12,9 +12,10 @@ import click
 from aerobee.cli.border import DONE, FAILED, complain
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import end_with, lost_in
+from aerobee.cli.files import write_file
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
-from aerobee.cli.output import Output, json_text, output_options, write_exactly, write_file
+from aerobee.cli.output import Output, json_text, output_options, write_exactly
 from aerobee.cli.surroundings import confirm
 
 if TYPE_CHECKING:
@@ -46,12 +47,10 @@ def definitions() -> None:
 
 
 @definitions.command("export")
-@click.argument(
-    "file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-"
-)
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @only_option
 @connection_options
-def export(file: Path, kinds: tuple[str, ...], connection: Connection) -> None:
+def export(file: str, kinds: tuple[str, ...], connection: Connection) -> None:
     """Write what is defined into FILE; - is stdout.
 
     Example: aerobee definitions export definitions.json
@@ -68,10 +67,10 @@ def export(file: Path, kinds: tuple[str, ...], connection: Connection) -> None:
     export.made_by = f"aerobee {__version__}"
     document = msgspec.json.format(msgspec.json.encode(export), indent=2).decode()
     text = f"{json_text(document)}\n".encode()
-    if file == Path("-"):
+    if file == "-":
         write_exactly(text)
     else:
-        write_file(file, text)
+        write_file(Path(file), text)
     end_with(absent)
 
 

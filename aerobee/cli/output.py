@@ -8,14 +8,11 @@ Only what a program is to get as it is (bodies in a pipe) goes through `write_ex
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 TEXT, JSON, JSONL = "text", "json", "jsonl"
-OWNER_ONLY: Final = 0o600
-"""The permission bits of files that may hold secrets."""
 GAP: Final = 2
 """Cells of a drawn table that a column takes beside its text."""
 WHOLE: Final = 24
@@ -117,36 +112,6 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 def write_exactly(data: bytes) -> None:
     """Write these bytes on stdout, for a program that reads it."""
     click.echo(data, nl=False)
-
-
-def write_file(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Create or replace a file: at any moment it has its old content, or all of the new one.
-
-    `mode`: its permission bits; else those of the file that was there. A pipe or device, such as
-    /dev/stdout, is written to. Raises: OSError with the path.
-    """
-    place = Path(os.path.realpath(path))
-    draft = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    try:
-        if place.exists() and not place.is_file():
-            place.write_bytes(data)
-            return
-        if mode is None and place.exists():
-            mode = stat.S_IMODE(place.stat().st_mode)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with os.fdopen(os.open(draft, flags, 0o666 if mode is None else OWNER_ONLY), "wb") as file:
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(place)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        # The draft has another name by now, or is not whole.
-        with suppress(OSError):
-            draft.unlink()
 
 
 def title(name: str) -> str:

@@ -19,9 +19,10 @@ import click
 from aerobee.cli.border import explained
 from aerobee.cli.config import config_option, read_config
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.files import OWNER_ONLY, write_file
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.masking import Masking
-from aerobee.cli.output import OWNER_ONLY, Output, output_options, write_file
+from aerobee.cli.output import Output, output_options
 from aerobee.cli.probes import Probes, probes_options
 
 if TYPE_CHECKING:

@@ -167,6 +167,16 @@ def test_a_file_that_nobody_may_make_is_5(call: Call, defined: BrokerProcess) ->
     assert (code, err.startswith("aerobee: /sys/definitions: ")) == (REFUSED, True)
 
 
+def test_only_the_bare_dash_is_stdout(
+    call: Call, defined: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(defined, "definitions", "export", "./-") == (DONE, "", "")
+    written = json.loads(Path("./-").read_text())
+    code, out, _ = call(defined, "definitions", "export", "-")
+    assert (code, json.loads(out)["topics"]) == (DONE, written["topics"])
+
+
 def test_an_export_that_fails_leaves_the_earlier_one(
     call: Call, defined: BrokerProcess, tmp_path: Path
 ) -> None:
