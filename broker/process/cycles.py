@@ -58,11 +58,10 @@ async def collect_cycles(young_s: float, in_use: Callable[[], int]) -> NoReturn:
             began = thread_time()
             gc.collect(0)
             spent_s += thread_time() - began
-        survivors += len(gc.get_objects(generation=1))
         if spent_s > FEW_S or young_collections() != looks + LOOKS:
             survivors = 0
             gc.freeze()
-        elif survivors > OLD_OBJECTS:
+        elif (survivors := survivors + len(gc.get_objects(generation=1))) > OLD_OBJECTS:
             survivors = 0
             collect_old()
         else:
