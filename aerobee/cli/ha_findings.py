@@ -254,6 +254,9 @@ def found_to_be(kind: str, look: Look | None = None, **facts: object) -> Finding
     severity, text, advice = KINDS[kind]
     if look is not None:
         facts["address"] = look.address
+    if not facts.get("problem"):
+        # Members of older versions name no reason.
+        text = text.replace(": {problem}", "")
     return Finding(
         kind=kind,
         severity=severity,

@@ -1,5 +1,6 @@
 """Why replication lags, stands or refuses: the rules on groups as their members describe them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,7 @@ def test_each_problem_is_found_and_said_with_what_helps(
     assert said.text
     assert said.advice
     assert "{" not in said.text + said.advice
+    assert not re.search(r": *(;|$)", said.text), "a reason is announced, and none follows"
 
 
 def test_there_is_a_case_of_each_kind_and_a_row_of_the_documentation() -> None:
