@@ -8,6 +8,7 @@ again, since the answer was lost, finds its own record there: that is a success.
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -178,10 +179,10 @@ def _bytes(pair: dict[str, Any]) -> bytes:
 def _number(row: dict[str, Any], name: str) -> int:
     """A number as the gateway writes it: a string, and nothing where it is 0."""
     value = row.get(name, "0")
-    try:
-        return int(value)
-    except (ValueError, TypeError) as error:
-        raise AnswerIllegal(f"{name} is {value!r}") from error
+    if isinstance(value, int | str):
+        with suppress(ValueError):
+            return int(value)
+    raise AnswerIllegal(f"{name} is {value!r:.80}")
 
 
 def _revision(answer: object) -> int:

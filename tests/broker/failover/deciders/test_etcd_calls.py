@@ -59,6 +59,12 @@ def test_a_lease_without_time_left_is_over() -> None:
     assert not renewed({"result": {"ID": "7"}})
 
 
+@pytest.mark.parametrize("number", [b"1e400", b"1e300", b"1.5", b"null", b'"1e400"', b"[]"])
+def test_a_renewal_with_a_time_that_etcd_does_not_give_is_none(number: bytes) -> None:
+    with pytest.raises(AnswerIllegal):
+        renewed(parsed(b'{"result": {"TTL": %s}}' % number))
+
+
 def test_only_events_and_a_cancelled_watch_are_news() -> None:
     assert not has_news({"result": {"created": True}})
     assert has_news({"result": {"events": [{}]}})
@@ -67,7 +73,7 @@ def test_only_events_and_a_cancelled_watch_are_news() -> None:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
