@@ -17,10 +17,11 @@ from urllib.parse import parse_qs, quote
 
 import trio
 from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Match, Mount, Route
+from starlette.routing import Match, Mount, Route, Router
 
 from aerobee.broker.console.lists import arranged, query_of
 from aerobee.broker.console.looks.viewers import Failure, Viewer
@@ -298,6 +299,15 @@ def failed(failure: Failure) -> JSONResponse:
 # ── The API ──
 
 
+class IdWithSlashes(PathConvertor):
+    """The id of a client in a path: it may have a slash in it, and is not empty."""
+
+    regex = ".+"
+
+
+register_url_convertor("id_with_slashes", IdWithSlashes())
+
+
 class Api:
     """The API of a console."""
 
@@ -314,8 +324,7 @@ class Api:
             *(Route(f"/{name}", answered(partial(self._object, name))) for name in OBJECTS),
             *(
                 Route(
-                    # The id of a client may have a slash in it.
-                    operation.path.replace("{client}", "{client:path}"),
+                    operation.path.replace("{client}", "{client:id_with_slashes}"),
                     answered(partial(self._operation, operation)),
                     methods=[operation.method],
                 )
@@ -451,7 +460,9 @@ def make_app(console: Console, config: ConsoleConfig) -> Guard:
         pages = import_module(PAGES).routes(console)
     api = Api(console).routes
     routes = [
-        Mount(PREFIX, routes=api),
+        # A redirect to a path without the last slash would send the account to a server without TLS
+        # where a proxy in front of this one has it.
+        Mount(PREFIX, app=Router(api, redirect_slashes=False)),
         *Doors(console, secure=config.console_tls_enable).routes,
         *pages,
     ]
