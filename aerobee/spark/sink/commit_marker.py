@@ -2,8 +2,9 @@
 
 The marker is a consumer offset: of a group named after the sink and its query, on queue 0 of the
 sink's topic. It is the last batch written, plus one, because some brokers answer 0 for an offset
-that was never stored; behind it, in 32 bits, are the rows of that batch. Every broker of the topic
-stores it; the highest answer counts.
+that was never stored; behind it, in 32 bits, are the rows of that batch. Builds before had no rows
+in it: such a mark is smaller than any other. Every broker of the topic stores it; the highest
+answer counts.
 
 A batch with other rows than the one that was written under its number is another batch: its
 checkpoint has lost that one, or a foreachBatch writes twice with one sinkId. It is refused, because
@@ -118,7 +119,7 @@ class CommitMarker:
         no broker answers in time.
         """
         last, written = self._patiently(self._written)
-        if last == batch_id and written != min(rows, ROWS_MAX):
+        if last == batch_id and written not in (min(rows, ROWS_MAX), None):
             raise self._refusal(
                 f"batch {batch_id} is in topic {self.topic} already, with {written} rows, and now "
                 f"batch {batch_id} has {rows} rows: the checkpoint is older than the topic, or two "
@@ -142,8 +143,8 @@ class CommitMarker:
                     raise
             sleep(PAUSE_S)
 
-    def _written(self) -> tuple[int, int]:
-        """The last batch that was written, -1 for none, and its number of rows."""
+    def _written(self) -> tuple[int, int | None]:
+        """The last batch that was written, -1 for none, and its number of rows, if known."""
         marks: list[int] = []
         failed: list[AerobeeError | RemotingError] = []
         addresses = self._masters()
@@ -154,7 +155,10 @@ class CommitMarker:
                 failed.append(error)
         if failed and not marks:
             raise failed[-1]
-        batches, rows = divmod(max(marks, default=0), ROWS_MAX + 1)
+        mark = max(marks, default=0)
+        if mark <= ROWS_MAX:
+            return mark - 1, None
+        batches, rows = divmod(mark, ROWS_MAX + 1)
         return batches - 1, rows
 
     def _mark(self, address: str) -> int:

@@ -11,6 +11,7 @@ from aerobee.spark.sink.commit_marker import CommitMarker, group_of
 from tests.aerobee.spark.filling import make_topic
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.raw_client import RawConnection
 
 pytestmark = pytest.mark.service
 
@@ -63,6 +64,23 @@ def test_a_checkpoint_older_than_the_topic_is_refused(marker_of: MakeMarker) -> 
     marker_of().store(7, 10)
     with pytest.raises(ConfigurationError, match=r"batch 7 is in topic .* now batch 5 is to be"):
         marker_of().passed(5)
+
+
+def test_the_mark_of_a_build_before_counts_without_its_rows(
+    marker_of: MakeMarker, broker: AnyBroker, topic: str
+) -> None:
+    marker = marker_of()
+    assert not marker.passed(0)
+    fields = {"consumerGroup": marker.group, "topic": topic, "queueId": 0, "commitOffset": 6}
+    with RawConnection(broker.address) as connection:
+        assert connection.call(15, fields).code == 0
+    assert marker.passed(5)
+    marker.check(5, 7)
+    assert not marker.passed(6)
+    with pytest.raises(ConfigurationError, match="batch 5 is in topic"):
+        marker.passed(4)
+    marker.store(6, 7)
+    assert marker.passed(6)
 
 
 def test_a_batch_of_other_rows_than_were_written_is_another_one(marker_of: MakeMarker) -> None:
