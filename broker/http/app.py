@@ -284,6 +284,12 @@ class Connection(TCPServer):
         finally:
             self.protocol = cast("Any", None)
 
+    async def _close(self) -> None:
+        """Close it at once. Hypercorn ends its half first; the error of that, where the peer has
+        gone, is a cycle with Python 3.13.
+        """
+        await self.stream.aclose()
+
     async def _read_data(self) -> None:
         """Read requests of HTTP/1.1."""
         about = self.protocol
