@@ -271,9 +271,13 @@ def make(admin: AdminClient, change: Change, secrets: Mapping[str, str]) -> None
             if (change.before or {}).get(place) != entry:
                 admin.grant(**granted(name, place, entry), broker=broker)
     elif change.before is None:
-        admin.create_user(name, secrets[name], is_super=settings.get("super", False), broker=broker)
-        if not settings.get("enabled", True):
-            admin.change_user(name, enabled=False, broker=broker)
+        is_super = settings.get("super", False)
+        try:
+            admin.create_user(name, secrets[name], is_super=is_super, broker=broker)
+        finally:
+            # Also where a slave refused it: the master has the user, enabled.
+            if not settings.get("enabled", True):
+                admin.change_user(name, enabled=False, broker=broker)
     else:
         options = {FLAGS[key]: value for key, value in change.after.items()}
         admin.change_user(name, broker=broker, **options)

@@ -11,6 +11,7 @@ import pytest
 from aerobee.blocking import AdminClient, Credentials
 from aerobee.cli.border import DONE, FAILED, REFUSED, WRONG_USAGE, exit_code_of
 from aerobee.cli.main import run as run_line
+from aerobee.errors import RequestTimeoutError
 from tests.kit.broker_process import BrokerProcess, with_accounts
 from tests.kit.file_limit import files_of_at_most
 
@@ -114,6 +115,29 @@ def test_a_cluster_gets_what_another_has_once_and_without_secrets(
     for kind in ("topics", "groups", "users", "policies"):
         here = {name: [*one.values()] for name, one in again[kind].items()}
         assert here == {name: [*one.values()] for name, one in exported[kind].items()}, kind
+
+
+def test_a_user_that_is_to_be_disabled_is_so_at_the_brokers_that_made_it(
+    target: BrokerProcess, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave that is silent has the creation fail; its master has the user by then."""
+    file, secrets = tmp_path / "definitions.json", tmp_path / "secrets.json"
+    eve = {"eve": {"other": {"super": False, "enabled": False}}}
+    file.write_text(json.dumps({"aerobee_definitions": 1, "users": eve}))
+    secrets.write_text(json.dumps({"eve": BOBS}))
+    create_user = AdminClient.create_user
+
+    def half(*args: Any, **options: Any) -> None:
+        create_user(*args, **options)
+        raise RequestTimeoutError("no answer within 5 s")
+
+    monkeypatch.setattr(AdminClient, "create_user", half)
+    words = ("definitions", "import", str(file), "--secrets", str(secrets), "--yes")
+    assert call(target, *words)[0] != DONE
+    _, out, _ = call(target, "users", "list", "--json")
+    assert [row["enabled"] for row in json.loads(out) if row["name"] == "eve"] == [False]
+    with AdminClient(target.namesrv_address, credentials=Credentials("root", SECRET)) as admin:
+        admin.delete_user("eve")
 
 
 def test_what_a_file_does_not_name_stays_and_what_is_wrong_is_named(

@@ -15,7 +15,12 @@ from aerobee.admin import AclEntry, User
 from aerobee.client.route import MASTER_ID
 from aerobee.client.steps.admin.brokers import Broker, ask, at_each, cluster_info, masters
 from aerobee.client.steps.answers import body_of
-from aerobee.errors import ConfigurationError, UnsupportedRequestError
+from aerobee.errors import (
+    AerobeeError,
+    ConfigurationError,
+    PermissionDeniedError,
+    UnsupportedRequestError,
+)
 from aerobee.remoting.wire.bodies.auth import (
     AclInfo,
     AclTable,
@@ -52,13 +57,19 @@ def targets(routes: Routes, broker: str | None) -> Steps[list[Broker]]:
 
 
 def change_all(
-    routes: Routes, broker: str | None, header: Header, body: UserInfo | AclInfo | None = None
+    routes: Routes,
+    broker: str | None,
+    header: Header,
+    body: UserInfo | AclInfo | None = None,
+    *,
+    where_there: Header | None = None,
 ) -> Steps[None]:
     """Have every broker, or one, make a change: a right that is taken away where a broker answers
     is not kept by one that does not. Slaves make it too, as the next master has its own users;
     those that know no users are passed over.
 
-    Raises: as `at_each`.
+    `where_there` is asked in place of a slave's refusal: it may have what is made, by itself or
+    from a try before. Raises: as `at_each`, with a note that names the way to change a slave alone.
     """
     content = b"" if body is None else body.to_bytes()
     chosen = yield from targets(routes, broker)
@@ -70,8 +81,20 @@ def change_all(
         except UnsupportedRequestError:
             if target not in slaves:
                 raise
+        except PermissionDeniedError:
+            if target not in slaves or where_there is None:
+                raise
+            yield from ask(routes, target, where_there, body=content)
 
-    yield from at_each([*chosen, *slaves], change)
+    def noted(target: Broker) -> Steps[None]:
+        try:
+            yield from change(target)
+        except AerobeeError as error:
+            if target in slaves:
+                error.add_note(f"{target.name} is a slave: `--broker {target.name}` is it alone")
+            raise
+
+    yield from at_each([*chosen, *slaves], noted)
 
 
 def slaves_of(routes: Routes, names: Collection[str]) -> Steps[list[Broker]]:
@@ -127,7 +150,10 @@ def create_user(
     """
     kind = "Super" if is_super else "Normal"
     wanted = UserInfo(username=name, password=secret, user_type=kind, user_status="enable")
-    yield from change_all(routes, broker, headers.CreateUser(username=name), wanted)
+    update = headers.UpdateUser(username=name)
+    yield from change_all(
+        routes, broker, headers.CreateUser(username=name), wanted, where_there=update
+    )
 
 
 def change_user(

@@ -75,20 +75,53 @@ def test_a_change_reaches_the_brokers_behind_one_that_fails(
     assert "no error at b" in raised.value.__notes__
 
 
-@pytest.mark.parametrize("unknown", [False, True])
-def test_users_are_changed_at_slaves_too_which_may_know_none(*, unknown: bool) -> None:
-    """The next master has users of its own: without the change it refuses them."""
+@pytest.fixture
+def of_a_master() -> Stage:
+    """A master and two slaves."""
     stage = Stage()
     addresses = {"0": "a:1", "1": "a:2", "2": "a:3"}
     broker = {"brokerName": "a", "cluster": "c", "brokerAddrs": addresses}
     table = {"brokerAddrTable": {"a": broker}, "clusterAddrTable": {"c": ["a"]}}
     stage.answers(GetBrokerClusterInfo, answer(body=json.dumps(table).encode()))
+    return stage
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_users_are_changed_at_slaves_too_which_may_know_none(
+    of_a_master: Stage, *, unknown: bool
+) -> None:
+    """The next master has users of its own: without the change it refuses them."""
+    stage = of_a_master
     stage.answers(auth.CreateUser, answer(), UNKNOWN if unknown else answer(), answer())
     stage.perform(create_user(stage.instance, "u", "secret"))
     assert [ask.address for ask in stage.asked(auth.CreateUser)] == ["a:1", "a:2", "a:3"]
     stage.answers(auth.DeleteUser, answer())
     stage.perform(delete_user(stage.instance, "u", broker="a:2"))
     assert [ask.address for ask in stage.asked(auth.DeleteUser)] == ["a:2"]
+
+
+def test_a_user_that_a_slave_has_already_is_there_as_it_was_made(of_a_master: Stage) -> None:
+    """A slave was down when the user was made, or got the user by itself before."""
+    stage = of_a_master
+    stage.answers(auth.CreateUser, EXISTS, EXISTS, answer())
+    stage.answers(auth.UpdateUser, answer())
+    with pytest.raises(AerobeeError, match="existed"):
+        stage.perform(create_user(stage.instance, "u", "secret"))
+    assert [ask.address for ask in stage.asked(auth.CreateUser)] == ["a:1", "a:2", "a:3"]
+    (update,) = stage.asked(auth.UpdateUser)
+    assert update.address == "a:2"
+    assert json.loads(bytes(update.body))["password"] == "secret"
+
+
+def test_a_slave_that_keeps_a_change_from_itself_is_named_with_the_way(of_a_master: Stage) -> None:
+    silent = RequestTimeoutError("no answer within 5 s")
+    of_a_master.answers(auth.UpdateUser, answer(), silent, answer())
+    with pytest.raises(RequestTimeoutError) as raised:
+        of_a_master.perform(change_user(of_a_master.instance, "u", enabled=False))
+    assert raised.value.__notes__ == [
+        "a:2 is a slave: `--broker a:2` is it alone",
+        "no error at a, a:3",
+    ]
 
 
 CONFIG = GroupConfig(name="g")
