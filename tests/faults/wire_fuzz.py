@@ -220,7 +220,6 @@ class Play:
             self.check_alive(broker)
             raise Wrong("connection", repr(error)) from error
         finally:
-            ended_hot = [peer for peer in peers if peer.pending]
             if not life.hot:
                 for peer in peers:
                     peer.close()
@@ -231,9 +230,10 @@ class Play:
             self.counts("kills", 1)
         else:
             self.stop(broker)
-        for peer in ended_hot:
-            with suppress(OSError):
-                peer.look()
+        for peer in peers:
+            if peer.pending:
+                with suppress(OSError):
+                    peer.look()
             peer.close()
         self.check_log(broker)
         self.check_loop(broker)
