@@ -9,7 +9,7 @@ import click
 from aerobee.cli.border import DONE, FAILED, complain
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.ha_doctor import doctor
-from aerobee.cli.ha_members import members_of, rows_of
+from aerobee.cli.ha_members import decide, members_of, rows_of
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
@@ -98,9 +98,7 @@ def promote(
                 f"the name server knows no broker at {address}: `aerobee ha status` shows them all"
             )
         members = list(members_of(admin, broker.name))
-        if any(
-            member.status is not None and member.status.member is not None for member in members
-        ):
+        if decide(member.status for member in members):
             complain(
                 f"nothing was changed: {broker.name} decides on its master by itself: `aerobee ha"
                 f" switch --to {address}` hands the role over; `aerobee ha elect --unclean"

@@ -12,7 +12,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aerobee.cli.ha_members import FOLLOWS, STANDINGS, host_of, replicas_of
+from aerobee.cli.ha_members import FOLLOWS, STANDINGS, decide, host_of, replicas_of
 from aerobee.diagnosis import Finding, Severity
 from aerobee.whole_number import whole_number
 
@@ -236,7 +236,7 @@ class GroupLook:
                 (self.masters if status.is_master else self.slaves).append((look, status))
         members = [look.member for look in looks]
         self.replicas = replicas_of(members, [status for _, status in self.masters])
-        self.decides = any(status.member is not None for _, status in self.masters + self.slaves)
+        self.decides = decide(status for _, status in self.masters + self.slaves)
         """Whether the group decides on its master by itself."""
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aerobee.cli.border import explained
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from aerobee.admin import BrokerInfo, ReplicaInfo, ReplicationStatus
     from aerobee.blocking import AdminClient
@@ -126,6 +126,11 @@ def state_of(member: Member) -> str:
     if isinstance(member.error, PermissionDeniedError):
         return "forbidden"
     return "failing" if isinstance(member.error, BrokerError) else "dead"
+
+
+def decide(statuses: Iterable[ReplicationStatus | None]) -> bool:
+    """Whether the members of a group decide on its master by themselves."""
+    return any(status is not None and status.member is not None for status in statuses)
 
 
 def in_set_of(status: ReplicationStatus | None) -> str | None:

@@ -75,7 +75,7 @@ class PopWaits:
         self._clock = clock
         self._kind = kind
         self._full = full
-        self.over = over
+        self._over = over
 
     def wait(
         self,
@@ -90,7 +90,7 @@ class PopWaits:
         """
         now = trio.current_time()
         if nothing.cut or request.deadline <= now:
-            return self.over
+            return self._over
 
         def resume(last: bool) -> None:
             answer: Answer | None
@@ -99,11 +99,11 @@ class PopWaits:
                 if isinstance(outcome, Answer):
                     answer = outcome
                 else:
-                    answer = self.over if last else self.wait(request, outcome, attempt, matches)
+                    answer = self._over if last else self.wait(request, outcome, attempt, matches)
             except Refusal as refused:
                 answer = Answer(refused.code, refused.header, refused.remark)
             except (NotInMemory, OSError):
-                answer = self.over
+                answer = self._over
             except CONTENT_ERRORS as error:
                 # An error of one request must not end the task that wakes the others.
                 request.connection.failed(request.command, error)

@@ -6,6 +6,8 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import trio
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -22,3 +24,10 @@ def no_searches(*kinds: type) -> Iterator[Callable[[], int]]:
         yield lambda: sum(type(one) in kinds for one in gc.get_objects()) - len(before)
     finally:
         gc.enable()
+
+
+async def until_freed(made: Callable[[], int]) -> None:
+    """Wait until no object that `made` counts is left. Raises: trio.TooSlowError."""
+    with trio.fail_after(60):
+        while made():  # noqa: ASYNC110  (nothing tells of it)
+            await trio.sleep(0.01)

@@ -24,7 +24,7 @@ from aerobee.broker.http.health import LOOP_LIMIT_S, Health, everybody, guarded,
 from aerobee.broker.http.listener import open_listener, serve_http
 from aerobee.remoting.stats import RemotingStats
 from tests.broker.metrics.test_metrics import make_sources, nothing_stored
-from tests.kit.garbage import no_searches
+from tests.kit.garbage import no_searches, until_freed
 from tests.kit.ports import HOST, free_port
 from tests.kit.tls import certificate, client_context, server_context
 
@@ -437,9 +437,7 @@ async def test_a_connection_leaves_no_cycle(tmp_path: Path, *, tls: bool, asked:
                     while await stream.receive_some():
                         pass
                 await trio.aclose_forcefully(stream)
-            with trio.fail_after(60):
-                while made():  # noqa: ASYNC110  (nothing tells of it)
-                    await trio.sleep(0.01)
+            await until_freed(made)
             nursery.cancel_scope.cancel()
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from aerobee.admin import AclEntry, User
-from aerobee.client.route import MASTER_ID
 from aerobee.client.steps.admin.brokers import Broker, ask, at_each, cluster_info, masters
 from aerobee.client.steps.answers import body_of
 from aerobee.errors import (
@@ -105,9 +104,7 @@ def slaves_of(routes: Routes, names: Collection[str]) -> Steps[list[Broker]]:
     return [
         Broker(known.address, known.address, known.cluster)
         for known in info.brokers
-        if known.broker_id != MASTER_ID
-        and known.name in names
-        and known.address not in routes.left_out
+        if not known.is_master and known.name in names and known.address not in routes.left_out
     ]
 
 
