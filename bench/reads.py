@@ -27,7 +27,7 @@ from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.command import encode_request
 from aerobee.store.format.system_names import WHEEL_TOPIC
 from bench.arguments import chosen, program, whole
-from bench.rounds import begin, per_message, serve_ready, serving
+from bench.rounds import begin, per_message, run_whole, serve_ready, serving
 from tests.kit.raw_client import pull_fields
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def main() -> None:
     names = chosen(arguments.only, CASES)
     begin(60)
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
-        trio.run(run, Path(directory), names, arguments.rounds)
+        run_whole(run, Path(directory), names, arguments.rounds)
 
 
 if __name__ == "__main__":

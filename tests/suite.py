@@ -5,9 +5,10 @@
 The parts with workers run at the same time, those that measure time after them and by themselves.
 Every part runs, whatever the others found. A test that failed beside others runs once more
 with nothing beside it: processes, Java and disks that others keep busy can make it too late. When
-it passes then, the suite passes, and the end names it, for it still wants to be mended. More than
-`AGAIN_MAX` of them are no accident, and none is run again. One that hangs fails after some minutes
-(tests/conftest.py); the threads it leaves end with its worker, so every part has one at least.
+it passes then, the suite passes, and the end names it, for it still wants to be mended. Files with
+failed tests are counted, as one fixture fails all of its file: more than `AGAIN_MAX` of them are no
+accident, and none is run again. One test that hangs fails after some minutes (tests/conftest.py);
+the threads it leaves end with its worker, so every part has one at least.
 
 A signal (Ctrl-C, SIGTERM, SIGHUP) ends the suite with all it started: it is handed on as Ctrl-C, so
 that every test ends what it began, and after `STOP_WITHIN_S` all that is left of it is killed.
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 AGAIN_MAX = 10
-"""In an hour in which the host lends its cores to others a dozen of 9,000 are late."""
+"""In an hour in which the host lends its cores to others a dozen of 9,000 tests are late."""
+FAILED_AGAIN_MAX = 3
+"""So many are proof enough: a test may take minutes to fail."""
 CACHE = Path(".pytest_cache")
 NO_TESTS_FAILED, TESTS_FAILED = 0, 1
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -82,7 +85,7 @@ def run(parts: Sequence[Part], *, paths: Sequence[str] = ()) -> list[Outcome]:
 
 def again(tests: Sequence[str]) -> Outcome:
     """Run these once more, one after the other."""
-    return _pytest("again", ["-n", "1", *tests])
+    return _pytest("again", ["-n", "1", "--maxfail", str(FAILED_AGAIN_MAX), *tests])
 
 
 def _part(part: Part, paths: Sequence[str], *, later: bool) -> Outcome:
@@ -163,7 +166,7 @@ def main(parts: Sequence[Part] = PARTS, *, paths: Sequence[str] = ()) -> int:
         return 1
     if not failed:
         return max(outcome.code for outcome in outcomes)
-    if len(failed) > AGAIN_MAX:
+    if len({test.partition("::")[0] for test in failed}) > AGAIN_MAX:
         return _tell(1, f"{len(failed)} tests failed:", failed)
     second = again(failed)
     if second.code != NO_TESTS_FAILED:

@@ -64,6 +64,13 @@ def test_many_are_no_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert suite(tmp_path, monkeypatch, *sources) == 1
 
 
+def test_the_tests_of_one_file_are_one_accident(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [UNSTEADY.format(number=number) for number in range(AGAIN_MAX + 1)]
+    assert suite(tmp_path, monkeypatch, "".join(sources)) == 0
+
+
 def test_one_that_hangs_fails_by_name_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

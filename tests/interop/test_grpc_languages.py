@@ -10,7 +10,7 @@ import pytest
 from aerobee.admin import GroupConfig, MessageType
 from aerobee.blocking import AdminClient
 from tests.kit import golang
-from tests.kit.ports import HOST, free_port
+from tests.kit.ports import HOST, kept_port
 from tests.kit.rounds import LANGUAGES, Round
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 
-PORT = free_port()
+PORT = kept_port()
 COUNT = 10
 FEATURE_WITHIN_S = 120.0
 TYPES = {name: MessageType[name.upper()] for name in ("Fifo", "Delay", "Transaction")}

@@ -14,7 +14,7 @@ from aerobee.admin import GroupConfig, MessageType
 from aerobee.blocking import AdminClient
 from tests.kit import python_client
 from tests.kit.pages import OPERATIONS
-from tests.kit.ports import HOST, free_port
+from tests.kit.ports import HOST, kept_port
 
 if TYPE_CHECKING:
     from tests.conftest import AnyBroker, StartBroker
@@ -27,7 +27,7 @@ VERSIONS = pytest.mark.parametrize("version", ["5.0.9", python_client.VERSION])
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ENDPOINTS = "127.0.0.1:8081"
 WITHIN_S = 120.0
-PORT = free_port()
+PORT = kept_port()
 told = functools.partial(python_client.told, f"{HOST}:{PORT}")
 
 

@@ -7,6 +7,7 @@ another process of tests. Each of these has a share of the ports to itself, by a
 with it: a broker that is stopped, and starts again in a moment, finds its ports.
 """
 
+import atexit
 import itertools
 import os
 import socket
@@ -22,6 +23,8 @@ BLOCK = 4
 SHARES = 24
 """So many processes can run tests at the same time before two of them share."""
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_KEPT: set[int] = set()
+"""The numbers of blocks that are never given again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def free_row(blocks: int, step: int = 10) -> PortBlock:
     span = -(-step * (blocks - 1) // BLOCK) + 1
     for _ in range(count):
         row = list(itertools.islice(numbers, span))
-        if row[-1] < row[0]:
+        if row[-1] < row[0] or not _KEPT.isdisjoint(row):
             continue
         lowest = LOWEST + row[0] * BLOCK
         ports = (lowest + step * number + i for number in range(blocks) for i in range(BLOCK))
@@ -71,6 +74,15 @@ def free_row(blocks: int, step: int = 10) -> PortBlock:
 def free_port() -> int:
     """One free port, for a name server; taken from a block of its own."""
     return free_block().listen
+
+
+def kept_port() -> int:
+    """One that nobody else is given as long as this process lives: for the constant of a module,
+    which is imported long before its tests run.
+    """
+    port = free_port()
+    _KEPT.add((port - LOWEST) // BLOCK)
+    return port
 
 
 def _highest() -> int:
@@ -104,5 +116,6 @@ def _share() -> tuple[Iterator[int], int, socket.socket | None]:
         except OSError:
             lock.close()
         else:
+            atexit.register(lock.close)
             return itertools.cycle(range(share * each, (share + 1) * each)), each, lock
     return itertools.cycle(range(SHARES * each)), SHARES * each, None

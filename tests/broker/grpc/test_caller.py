@@ -44,7 +44,7 @@ from aerobee.remoting.wire.headers.transaction import CheckTransactionState
 from aerobee.remoting.wire.typed_command import TypedCommand
 from tests.kit.broker_process import BrokerProcess, with_accounts
 from tests.kit.grpc_client import GrpcClient
-from tests.kit.ports import HOST, free_port
+from tests.kit.ports import HOST, kept_port
 from tests.remoting.server.stage import LIMITS, Stage, echo
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-PORT = free_port()
+PORT = kept_port()
 SECRET = "a-long-secret"
 DATE = "20261122T035000Z"
 

@@ -21,7 +21,7 @@ from aerobee.remoting.grpc.messages import (
     SystemProperties,
 )
 from tests.kit.grpc_client import GrpcClient
-from tests.kit.ports import HOST, free_port
+from tests.kit.ports import HOST, kept_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-PORT = free_port()
+PORT = kept_port()
 NUMBERS = count()
 GROUP = Resource(name="pullers")
 

@@ -49,7 +49,7 @@ from aerobee.remoting.server import turns
 from aerobee.testing import broker as running_broker
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.grpc_client import GrpcClient, NarrowClient
-from tests.kit.ports import HOST, free_port
+from tests.kit.ports import HOST, free_port, kept_port
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-PORT = free_port()
+PORT = kept_port()
 NUMBERS = count()
 KINDS = {
     "normal": "NORMAL",

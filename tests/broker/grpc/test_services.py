@@ -14,7 +14,7 @@ from aerobee.remoting.grpc.framing import framed
 from aerobee.remoting.grpc.reflection import CLASSES
 from aerobee.remoting.grpc.status import StatusCode
 from tests.kit.http2_client import POST, Http2Client
-from tests.kit.ports import HOST, free_port
+from tests.kit.ports import HOST, kept_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
-PORT = free_port()
+PORT = kept_port()
 WITHIN_S = 30.0
 WINDOW_BYTES = 65_535
 """What a client takes that gives no more room."""
