@@ -454,6 +454,18 @@ class ClusterInfo:
         """The names of the clusters."""
         return sorted({broker.cluster for broker in self.brokers})
 
+    @property
+    def missing_masters(self) -> Sequence[BrokerInfo]:
+        """The masters of those brokers of which only slaves are registered, as while a group has
+        none: they have no address.
+        """
+        led = {(broker.cluster, broker.name) for broker in self.brokers if broker.is_master}
+        there = {(broker.cluster, broker.name) for broker in self.brokers}
+        return [
+            BrokerInfo(cluster=cluster, name=name, broker_id=0, address="")
+            for cluster, name in sorted(there - led)
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaInfo:

@@ -149,12 +149,17 @@ def complain(text: str) -> None:
 
 def explained(error: AerobeeError) -> str:
     """The error's text, with what was added to it, and advice if there is any."""
-    text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+    text = noted(error)
     if isinstance(error, AccessDeniedError) and NO_ACCOUNT in text:
         return f"{text}; {ACCOUNT_HINT}"
     if not isinstance(error, NoNameServerError | ConnectError) or " TLS: " in text:
         return text
     return f"{text}; {TLS_HINT if 'reset by peer' in text else START_HINT}"
+
+
+def noted(error: AerobeeError) -> str:
+    """The error's text, with what was added to it."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def reason_of(error: AerobeeError) -> AerobeeError:

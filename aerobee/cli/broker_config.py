@@ -70,7 +70,10 @@ def named(admin: AdminClient, broker: str | None, *, every: bool) -> list[str | 
         return [broker]
     if broker is not None:
         raise click.UsageError("--broker or --all, not both")
-    return [broker.name for broker in admin.cluster_info().brokers if broker.broker_id == 0]
+    info = admin.cluster_info()
+    masters = [broker.name for broker in info.brokers if broker.is_master]
+    # A missing master comes last, so that its error keeps the change from no other.
+    return [*masters, *(broker.name for broker in info.missing_masters)]
 
 
 @config.command("set")

@@ -54,14 +54,14 @@ def clean(
     whose messages are all gone) or topics (queues of topics that are deleted).
     """
     with connection.admin() as admin:
-        brokers = admin.cluster_info().brokers
+        info = admin.cluster_info()
         names = [
             known.name
-            for known in brokers
+            for known in (*info.brokers, *info.missing_masters)
             if known.is_master and broker in (None, known.name, known.address)
         ]
         if not names:
-            there = ", ".join(broker.name for broker in brokers) or "none"
+            there = ", ".join(dict.fromkeys(known.name for known in info.brokers)) or "none"
             wanted = broker or "any broker"
             text = f"the name server knows no master of {wanted}; it knows: {there}"
             raise BrokerNotFoundError(text)

@@ -71,8 +71,21 @@ def look_at(admin: AdminClient) -> Look:
         except TransportError as error:
             look = look._replace(error=look.error or error)
             look.dead.append(DeadBroker(broker, explained(error)))
-    look.dead.extend(lost_in(info))
+    look.dead.extend(absent_in(info))
     return look
+
+
+def absent_in(info: ClusterInfo) -> list[DeadBroker]:
+    """The brokers that the name server has lost, and the masters that are missing otherwise."""
+    dead = lost_in(info)
+    lost = {(entry.broker.cluster, entry.broker.name) for entry in dead if entry.broker.is_master}
+    why = "only slaves of it are registered, `aerobee ha doctor` says why"
+    dead += [
+        DeadBroker(missing, why)
+        for missing in info.missing_masters
+        if (missing.cluster, missing.name) not in lost
+    ]
+    return dead
 
 
 def lost_in(info: ClusterInfo) -> list[DeadBroker]:
@@ -93,14 +106,21 @@ def leave_dead_out(admin: AdminClient) -> Look:
             raise entry.error
     if look.error is not None and not (look.alive or look.refusing):
         raise look.error
-    admin.leave_out(entry.broker.address for entry in look.dead)
+    leave_out(admin, look.dead)
     return look
+
+
+def leave_out(admin: AdminClient, dead: Sequence[DeadBroker]) -> None:
+    """Have the client ask these brokers nothing, nor miss the masters among them."""
+    masters = [entry.broker.name for entry in dead if entry.broker.is_master]
+    admin.leave_out([*(entry.broker.address for entry in dead), *masters])
 
 
 def end_with(dead: Sequence[DeadBroker]) -> None:
     """Tell on stderr which brokers are dead, if any; the command ends with 4 then."""
-    for entry in dead:
-        complain(f"broker {entry.broker.name} ({entry.broker.address}) is dead: {entry.why}")
+    for broker, why in dead:
+        state = f"({broker.address}) is dead" if broker.address else "has no master now"
+        complain(f"broker {broker.name} {state}: {why}")
     if dead:
         click.get_current_context().exit(NOT_REACHABLE)
 

@@ -11,7 +11,7 @@ import click
 
 from aerobee.cli.border import DONE, FAILED, complain
 from aerobee.cli.connection import Connection, connection_options
-from aerobee.cli.dead import end_with, lost_in
+from aerobee.cli.dead import absent_in, end_with, leave_out
 from aerobee.cli.files import write_file
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
@@ -61,8 +61,9 @@ def export(file: str, kinds: tuple[str, ...], connection: Connection) -> None:
     from aerobee.cli.definitions_file import KINDS
 
     with whole(connection).admin() as admin:
-        export = defined(admin, kinds or KINDS)
         absent = absent_masters(admin.cluster_info())
+        leave_out(admin, absent)
+        export = defined(admin, kinds or KINDS)
     export.made_at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     export.made_by = f"aerobee {__version__}"
     document = msgspec.json.format(msgspec.json.encode(export), indent=2).decode()
@@ -104,6 +105,8 @@ def import_file(
     """
     known = secrets_in(secrets)
     with whole(connection).admin() as admin:
+        absent = absent_masters(admin.cluster_info())
+        leave_out(admin, absent)
         changes = planned(admin, file, kinds)
         missing = without_secret(changes, known)
         doable = [
@@ -116,7 +119,6 @@ def import_file(
             confirm(f"create or change {len(doable)} definitions?")
         for change in () if dry_run else doable:
             make(admin, change, known)
-        absent = absent_masters(admin.cluster_info())
     output.rows(map(row, doable))
     for name in missing:
         complain(f"user {name} is left out: it is not there, and --secrets has no secret for it")
@@ -134,8 +136,9 @@ def import_file(
 def diff(file: IO[bytes], kinds: tuple[str, ...], connection: Connection, output: Output) -> int:
     """Print what FILE defines and the cluster lacks or has otherwise; exit code 1 if anything."""
     with whole(connection).admin() as admin:
-        changes = planned(admin, file, kinds)
         absent = absent_masters(admin.cluster_info())
+        leave_out(admin, absent)
+        changes = planned(admin, file, kinds)
     output.rows(map(row, changes))
     output.say(f"{len(changes)} definitions differ" if changes else "nothing differs")
     end_with(absent)
@@ -160,7 +163,7 @@ def absent_masters(info: ClusterInfo) -> list[DeadBroker]:
     there = {broker.name for broker in info.brokers if broker.is_master}
     return [
         entry
-        for entry in lost_in(info)
+        for entry in absent_in(info)
         if entry.broker.is_master and entry.broker.name not in there
     ]
 

@@ -18,13 +18,12 @@ from aerobee.broker.console.looks.rights import explained_with_right
 from aerobee.broker.console.looks.viewers import Failure, Outcome
 from aerobee.broker.console.operations import SECRETS
 from aerobee.cli.arguments import InputFile, is_text
-from aerobee.cli.border import EXIT_CODES, reason_of
+from aerobee.cli.border import EXIT_CODES, noted, reason_of
 from aerobee.cli.main import cli
 from aerobee.cli.surroundings import Question, Surroundings
 from aerobee.errors import (
     AerobeeError,
     BrokerError,
-    BrokerNotFoundError,
     ConfigurationError,
     GroupNotFoundError,
     PermissionDeniedError,
@@ -54,7 +53,6 @@ STATUS: Final[tuple[tuple[type[AerobeeError], int, str], ...]] = (
     (GroupNotFoundError, 404, "not_found"),
     (TopicNotFoundError, 404, "not_found"),
     (RouteNotFoundError, 404, "not_found"),
-    (BrokerNotFoundError, 404, "not_found"),
     (ConfigurationError, 400, "usage"),
     (BrokerError, 409, "refused"),
 )
@@ -280,4 +278,4 @@ def failure_of(error: AerobeeError) -> Failure:
         if isinstance(cause, kind):
             return Failure(status, name, explained_with_right(error))
     reached = any(isinstance(cause, kind) and code != 4 for kind, code in EXIT_CODES)
-    return Failure(500 if reached else 503, "failed" if reached else "unreachable", str(error))
+    return Failure(500 if reached else 503, "failed" if reached else "unreachable", noted(error))

@@ -125,7 +125,8 @@ class AdminClient(Part):
 
     async def leave_out(self, brokers: Iterable[str]) -> None:
         """Ask the brokers at these addresses nothing from now on: what is about all brokers is then
-        about the others. For brokers that do not answer; an empty list asks all of them again.
+        about the others. For brokers that do not answer; an empty list asks all of them again. A
+        name stands for the master that a broker has not: only slaves of it are registered.
 
         Others at the same client ask them as before.
         """

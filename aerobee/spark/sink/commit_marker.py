@@ -226,7 +226,8 @@ class CommitMarker:
     def _masters(self) -> list[str]:
         """The addresses of the topic's masters; empty while the topic does not exist yet.
 
-        Raises: BrokerNotFoundError without any registered broker.
+        Raises: BrokerNotFoundError without any registered broker, or while none is a master: slaves
+        answer for no marks, and no mark is not taken for no batch.
         """
         try:
             route = self.brokers.route(self.topic, fresh=True)
@@ -234,4 +235,8 @@ class CommitMarker:
             if not self.brokers.brokers():
                 raise BrokerNotFoundError("the name servers know no broker") from None
             return []
-        return [by_id[MASTER_ID] for by_id in route.brokers.values() if MASTER_ID in by_id]
+        masters = [by_id[MASTER_ID] for by_id in route.brokers.values() if MASTER_ID in by_id]
+        if route.brokers and not masters:
+            names = ", ".join(sorted(route.brokers))
+            raise BrokerNotFoundError(f"topic {self.topic}: no master of {names} is there now")
+        return masters

@@ -321,8 +321,10 @@ def cluster_findings(look: ClusterLook) -> Iterator[Row]:
         # A slave that does not tell lacks nobody, where its master does.
         if row["state"] in words and (row["state"] == "dead" or row["broker"] in missing):
             severity, kind, says = words[row["state"]]
-            text = f"broker {row['broker']} ({row['address']}) {says}: {row['why']}"
-            yield finding(severity, kind, text, "aerobee cluster info")
+            state, advice = f"({row['address']}) {says}", "aerobee cluster info"
+            if not row["address"]:
+                state, advice = "has no master now", "aerobee ha doctor"
+            yield finding(severity, kind, f"broker {row['broker']} {state}: {row['why']}", advice)
         if not row["own"] and row["disk"] is not None:
             yield from disk_findings(row["broker"], row["disk"] * PERCENT, None)
 

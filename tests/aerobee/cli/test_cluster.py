@@ -3,6 +3,7 @@
 import json
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,6 +70,19 @@ def group(call: Call, topic: str) -> str:
 
 @pytest.fixture
 def gone(broker: AnyBroker, topic: str) -> Iterator[Gone]:
+    with registered(broker, topic, f"127.0.0.1:{free_port()}", 0) as gone:
+        yield gone
+
+
+@pytest.fixture
+def leaderless(broker: AnyBroker, topic: str, group: str) -> Iterator[str]:
+    """The name of a broker of which only a slave is registered, and answers. It has a topic."""
+    with registered(broker, topic, broker.address, 1):
+        yield "gone"
+
+
+@contextmanager
+def registered(broker: AnyBroker, topic: str, address: str, broker_id: int) -> Iterator[Gone]:
     queues = {"readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
     # A broker whose first registration has one topic alone is refused.
     configs = {name: {"topicName": name, **queues} for name in (topic, "of-the-gone")}
@@ -77,14 +91,14 @@ def gone(broker: AnyBroker, topic: str) -> Iterator[Gone]:
     body = json.dumps({"topicConfigSerializeWrapper": table, "filterServerList": []}).encode()
     there = {
         "brokerName": "gone",
-        "brokerAddr": f"127.0.0.1:{free_port()}",
+        "brokerAddr": address,
         "clusterName": "DefaultCluster",
-        "brokerId": 0,
+        "brokerId": broker_id,
     }
-    more = {"haServerAddr": there["brokerAddr"], "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF}
+    more = {"haServerAddr": address, "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF}
     with RawConnection(broker.namesrv_address) as names:
         assert names.call(103, there | more, body).code == 0
-        yield Gone(str(there["brokerAddr"]), names.close)
+        yield Gone(address, names.close)
     with RawConnection(broker.namesrv_address) as names:
         assert names.call(104, there).code == 0
 
@@ -128,6 +142,61 @@ def test_a_file_of_definitions_lacks_a_lost_master_and_that_is_said(
         done = call("definitions", *words)
         assert (done.code, "broker gone" in done.err) == (4, True), words
     assert json.loads(file.read_text())["aerobee_definitions"] == 1
+
+
+NO_MASTER = "broker gone has no master now"
+
+
+def test_a_group_without_a_master_is_not_left_out_in_silence(
+    call: Call, broker: AnyBroker, topic: str, group: str, leaderless: str
+) -> None:
+    """As for the seconds of each failover: its messages, groups and users were not there, and what
+    was made everywhere was not made there.
+    """
+    rows = [row for row in call("cluster", "info", "--json").document if row["broker"] == "gone"]
+    assert {row["id"]: row["state"] for row in rows} == {0: "dead", 1: "up"}
+    asked = (
+        ("group", "list"),
+        ("group", "lag", group),
+        ("group", "lag", f"not-{group}"),
+        ("group", "describe", group),
+        ("connections",),
+        ("dlq", "list"),
+        ("why", "--topic", topic, "--key", "k"),
+        ("users", "list"),
+        ("definitions", "export"),
+        ("top", "--once"),
+        ("broker", "config", "get", "fileReservedTime", "--broker", leaderless),
+    )
+    for words in asked:
+        done = call(*words)
+        assert (done.code, NO_MASTER in done.err) == (4, True), (words, done)
+    (row,) = (row for row in call("group", "list", "--json").document if row["group"] == group)
+    assert (row["lag"], row["dead"]) == (None, ["gone"])
+    there = call("group", "describe", f"not-{group}")
+    assert (there.code, "no broker that answers knows" in there.err) == (4, True)
+
+
+def test_a_change_everywhere_says_which_group_has_no_master(
+    call: Call, broker: AnyBroker, topic: str, group: str, leaderless: str
+) -> None:
+    changes = (
+        ("topic", "create", f"other-{topic}"),
+        ("topic", "delete", f"other-{topic}", "--yes"),
+        ("group", "create", f"other-{group}"),
+        ("group", "pause", group, "--yes"),
+        ("group", "resume", group),
+        ("group", "delete", f"other-{group}", "--yes"),
+        ("broker", "config", "set", "fileReservedTime=72", "--all"),
+        ("broker", "clean", "topics", "--yes"),
+        ("broker", "write-permission", leaderless, "on"),
+    )
+    for words in changes:
+        done = call(*words)
+        assert (done.code, NO_MASTER in done.err) == (4, True), (words, done)
+        assert not done.out, words
+    assert "no error at" in call("group", "create", f"other-{group}").err
+    assert call("group", "describe", f"other-{group}", "--json").document["name"]
 
 
 @pytest.mark.parametrize("vanished", [False, True])

@@ -55,7 +55,7 @@ PREPARED_THERE = (
 
 
 class Broker(NamedTuple):
-    """A broker and its address for requests."""
+    """A broker and its address for requests; empty of a group that has no master."""
 
     name: str
     address: str
@@ -85,12 +85,21 @@ def ask(
 ) -> Steps[Exchange]:
     """Send a request to a broker; returns a response with SUCCESS or a code in `accept`.
 
-    Raises: BrokerError, UnsupportedRequestError naming code and version, TransportError.
+    Raises: BrokerError, UnsupportedRequestError naming code and version, TransportError,
+    BrokerNotFoundError of a group without a master.
     """
+    check_led(broker)
     timeout_s = max(within_s, routes.config.request_timeout)
     request = Ask(address=broker.address, header=header, body=body, timeout_s=timeout_s)
     answer = yield request
     return checked(Exchange(request, answer, f"broker {broker.name}"), accept)
+
+
+def check_led(broker: Broker) -> None:
+    """Check that there is somebody to ask. Raises: BrokerNotFoundError."""
+    if not broker.address:
+        text = f"broker {broker.name} has no master now: `aerobee ha doctor` says why"
+        raise BrokerNotFoundError(text).about(broker=broker.name)
 
 
 def at_each(brokers: Iterable[Broker], change: Callable[[Broker], Steps[object]]) -> Steps[None]:
@@ -194,21 +203,23 @@ def leaving_out(routes: Routes, addresses: frozenset[str], steps: Steps[T]) -> S
 def masters(
     routes: Routes, *, cluster: str | None = None, broker: str | None = None
 ) -> Steps[list[Broker]]:
-    """The registered masters, sorted by name; all, those of one cluster, or one of them.
+    """The masters, sorted by name; all, those of one cluster, or one of them.
 
+    A missing master is among them: a request to it fails, and is not left out in silence.
     Raises: BrokerNotFoundError if there is none, NoNameServerError.
     """
     info = yield from cluster_info(routes)
     chosen = [
         Broker(known.name, known.address, known.cluster)
-        for known in info.brokers
+        for known in sorted([*info.brokers, *info.missing_masters], key=_place)
         if known.broker_id == MASTER_ID
         and cluster in (None, known.cluster)
         and broker in (None, known.name, known.address)
-        and (broker or known.address not in routes.left_out)
+        and (broker or (known.address or known.name) not in routes.left_out)
     ]
     if not chosen:
-        there = ", ".join(f"{broker.name} ({broker.cluster})" for broker in info.brokers) or "none"
+        names = {f"{broker.name} ({broker.cluster})": None for broker in info.brokers}
+        there = ", ".join(names) or "none"
         wanted = broker or (f"cluster {cluster}" if cluster else "any broker")
         text = f"the name server knows no master of {wanted}; it knows: {there}"
         raise BrokerNotFoundError(text).about(broker=broker)
@@ -254,7 +265,11 @@ def broker_config(routes: Routes, broker: str | None = None) -> Steps[dict[str, 
 
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
-    target = yield from one_broker(routes, broker)
+    return (yield from config_of(routes, (yield from one_broker(routes, broker))))
+
+
+def config_of(routes: Routes, target: Broker) -> Steps[dict[str, str]]:
+    """As `broker_config`, of a broker that is known."""
     answered = yield from ask(routes, target, GetBrokerConfig())
     lines = bytes(answered.answer.body).decode("utf-8", "replace").splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
@@ -282,7 +297,11 @@ def broker_stats(routes: Routes, broker: str | None = None) -> Steps[dict[str, s
 
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
-    target = yield from one_broker(routes, broker)
+    return (yield from stats_of(routes, (yield from one_broker(routes, broker))))
+
+
+def stats_of(routes: Routes, target: Broker) -> Steps[dict[str, str]]:
+    """As `broker_stats`, of a broker that is known."""
     answered = yield from ask(routes, target, GetBrokerRuntimeInfo())
     return answered.body(KVTable).table
 

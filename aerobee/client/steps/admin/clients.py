@@ -21,7 +21,14 @@ from aerobee.client.steps.admin.brokers import ask, at_each, masters
 from aerobee.client.steps.admin.topics import instant
 from aerobee.client.steps.answers import header_of, request_name
 from aerobee.client.wire_queues import from_wire
-from aerobee.errors import BrokerError, ConfigurationError, ConsumerNotOnlineError
+from aerobee.errors import (
+    AerobeeError,
+    BrokerError,
+    BrokerNotFoundError,
+    ConfigurationError,
+    ConsumerNotOnlineError,
+    TransportError,
+)
 from aerobee.remoting.wire.bodies.client import ProducerTableInfo
 from aerobee.remoting.wire.bodies.queue import (
     ConsumeMessageDirectlyResult,
@@ -215,15 +222,20 @@ def running_info(
         consumer_group=group, client_id=client_id, jstack_enable=stacks or None
     )
     refusal: BrokerError | None = None
+    away: AerobeeError | None = None
     for target in (yield from masters(routes)):
         try:
             answered = yield from ask(routes, target, header, within_s=within_s)
+        except (TransportError, BrokerNotFoundError) as error:
+            away = error  # another one may have it
         except BrokerError as error:
             if error.code not in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
                 raise
             refusal = error
         else:
             return described(group, client_id, answered.body(ConsumerRunningInfo))
+    if away is not None:
+        raise away
     assert refusal is not None, "masters() gives at least one"
     raise ConsumerNotOnlineError(
         ResponseCode.CONSUMER_NOT_ONLINE,

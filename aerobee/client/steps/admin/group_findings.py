@@ -70,7 +70,8 @@ def unreachable(case: Case) -> Iterator[Finding]:
             kind="broker_unreachable",
             severity=Severity.ERROR,
             text=f"broker {broker} did not answer, so nothing is consumed from it: {why}",
-            advice="start it, or correct the address that it registers (brokerIP1)",
+            advice="start it, correct the address that it registers (brokerIP1), or see why its"
+            " group has no master: aerobee ha doctor",
         )
     for broker, error in case.look.refusing.items():
         denied = isinstance(error, PermissionDeniedError)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aerobee.client.steps.admin.brokers import ask, broker_config, cluster_info, masters
+from aerobee.client.steps.admin.brokers import ask, cluster_info, config_of, masters
 from aerobee.client.steps.admin.clients import MEMBER_S, SILENT_MAX, consumers_at, running_info
 from aerobee.client.steps.admin.groups import configs_at, lags_at
 from aerobee.client.steps.admin.topics import bounds_in, described, routed_config
@@ -150,7 +150,7 @@ def look_at_broker(routes: Routes, target: Broker, look: GroupLook) -> Steps[Non
     lags, tps = yield from lags_at(routes, target, look.group)
     look.offsets |= {lag.queue: lag for lag in lags}
     look.consume_tps += tps
-    settings = yield from broker_config(routes, target.address)
+    settings = yield from config_of(routes, target)
     permission = whole_number(settings.get(PERMISSION, str(PERM_READ)))
     if permission is not None and not permission & PERM_READ:
         look.unreadable.append(target.name)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from aerobee.client.namespaces import plain
 from aerobee.client.route import MASTER_ID
 from aerobee.client.send_result import MessageQueue
-from aerobee.client.steps.admin.brokers import ask, broker_config, broker_stats, masters
+from aerobee.client.steps.admin.brokers import ask, config_of, masters, stats_of
 from aerobee.client.steps.admin.clients import MEMBER_S, SILENT_MAX, consumers, running_info
 from aerobee.client.steps.admin.message_copies import (
     copies_of,
@@ -148,12 +148,10 @@ def look_at_message(
     """
     targets = yield from masters(routes)
     for target in targets:
+        settings = yield from config_of(routes, target)
         # Not every broker registers its system topics, so they may have no route.
         routes.brokers.setdefault(target.name, {MASTER_ID: target.address})
-        settings = yield from broker_config(routes, target.address)
-        look.brokers[target.name] = Progress(
-            settings, (yield from stats_of(routes, target.address))
-        )
+        look.brokers[target.name] = Progress(settings, (yield from known_stats(routes, target)))
     groups: list[str] = []
     if look.topic is not None:
         groups = yield from groups_of(routes, targets, look.topic)
@@ -177,10 +175,10 @@ def look_at_message(
     yield from look_at_traces(routes, targets, look)
 
 
-def stats_of(routes: Routes, address: str) -> Steps[dict[str, str]]:
+def known_stats(routes: Routes, target: Broker) -> Steps[dict[str, str]]:
     """A broker's statistics; empty for a Java broker that has none just after its start."""
     try:
-        return (yield from broker_stats(routes, address))
+        return (yield from stats_of(routes, target))
     except AerobeeError:
         return {}
 

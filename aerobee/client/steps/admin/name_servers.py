@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.client.steps.admin.brokers import asked_of, masters
+from aerobee.client.steps.admin.brokers import asked_of, check_led, masters
 from aerobee.client.steps.answers import expect, header_of
 from aerobee.client.steps.effects import Ask
 from aerobee.errors import AerobeeError, BrokerError, ConfigurationError
@@ -87,6 +87,7 @@ def set_write_permission(routes: Routes, broker: str, allowed: bool) -> Steps[in
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
     (target,) = yield from masters(routes, broker=broker)
+    check_led(target)
     if allowed:
         added = yield from told_to_all(routes, AddWritePermOfBroker(broker_name=target.name))
         return max(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.admin import OffsetChange
 from aerobee.client.message import GROUP_MAX, check_name
-from aerobee.client.steps.admin.brokers import Broker, ask, broker_config
+from aerobee.client.steps.admin.brokers import Broker, ask, config_of
 from aerobee.client.steps.admin.clients import consumers
 from aerobee.client.steps.admin.groups import consumer_lag
 from aerobee.client.steps.offsets import Offsets
@@ -148,7 +148,7 @@ def move(routes: Routes, group: str, changes: Sequence[OffsetChange]) -> Steps[N
         queue = change.queue
         target = Broker(queue.broker_name, routes.master(queue.broker_name))
         if target.name not in by_itself:
-            settings = yield from broker_config(routes, target.address)
+            settings = yield from config_of(routes, target)
             by_itself[target.name] = settings.get(SERVER_SIDE) == "true"
             if not by_itself[target.name]:
                 yield from check_offline(routes, group, target.name)

@@ -1,11 +1,12 @@
 """Which batches of a stream are written is known after a restart, and only that."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
-from aerobee.errors import ConfigurationError, TransportError
+from aerobee.errors import BrokerNotFoundError, ConfigurationError, TransportError
 from aerobee.spark.brokers import Cluster
 from aerobee.spark.sink.commit_marker import CommitMarker, group_of
 from tests.aerobee.spark.filling import make_topic
@@ -140,6 +141,19 @@ def test_a_marker_that_nobody_can_be_asked_about_lets_nothing_through(
     with pytest.raises(TransportError):
         marker.passed(0)
     cluster.close()
+
+
+def test_while_no_broker_has_a_master_nothing_is_taken_for_not_written(
+    broker: AnyBroker, topic: str, marker_of: MakeMarker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a failover: the batch was written again once there was a master."""
+    marker = marker_of()
+    marker.store(3, 10)
+    route = marker.brokers.route(topic)
+    slaves = replace(route, brokers={"broker-a": {1: broker.address}})
+    monkeypatch.setattr(marker.brokers, "route", lambda topic, *, fresh=False: slaves)
+    with pytest.raises(BrokerNotFoundError, match="no master of broker-a is there now"):
+        marker.passed(3)
 
 
 def test_a_sink_id_becomes_part_of_a_group_name() -> None:

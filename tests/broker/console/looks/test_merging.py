@@ -71,6 +71,14 @@ def test_where_a_broker_is_missing_counts_are_not_known() -> None:
     assert "it does not answer" in snapshot.findings[0]["text"]
 
 
+def test_a_master_that_is_missing_has_no_address_to_look_at() -> None:
+    missing = DEAD | {"address": "", "why": "only slaves of it are registered"}
+    look = look_at({"broker": "a"} | missing, {"broker": "a", "id": 1}, a=tables("a", 3))
+    found = merged(None, look, 1).findings[0]
+    assert found["text"] == "broker a has no master now: only slaves of it are registered"
+    assert found["advice"] == "aerobee ha doctor"
+
+
 def test_a_slave_stands_for_its_dead_master() -> None:
     look = look_at({"broker": "a"} | DEAD, {"broker": "a", "id": 1}, a=tables("a", 3))
     assert missing_of(look) == []
