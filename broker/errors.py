@@ -192,8 +192,13 @@ CONTENT_ERRORS: Final = (*STORED_CONTENT_ERRORS, BrokerError, RemotingError)
 continues."""
 
 
+WITHOUT_TEXT: Final = {"TooSlowError": "no answer in time"}
+"""The words for errors that have none, by their names."""
+
+
 def first_reason(error: BaseException) -> str:
     """The text of the first error in a group, which may be nested."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    name = type(error).__name__
+    return str(error) or WITHOUT_TEXT.get(name, name)

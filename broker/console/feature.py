@@ -7,8 +7,6 @@ connects for the first time, in a thread, so that nobody pays for a console at w
 from __future__ import annotations
 
 import errno
-from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -16,7 +14,9 @@ import trio
 
 from aerobee.broker.config.settings.advertised import AdvertisedAddress, parse_rules, with_port
 from aerobee.broker.core.feature import Feature
-from aerobee.broker.http.listener import open_listener
+from aerobee.broker.errors import first_reason
+from aerobee.broker.http.listener import imported, open_listener
+from aerobee.remoting.border import Border
 
 if TYPE_CHECKING:
     import socket
@@ -71,11 +71,17 @@ class ConsoleFeature(Feature):
         authority: Callable[[], Authority | None],
         tls: ssl.SSLContext | None,
     ) -> None:
-        """Serve until cancelled, from the first connection on; closes the listener."""
-        with listener:
+        """Serve until cancelled, from the first connection on; closes the listener.
+
+        An error ends the console and not the broker: its modules may be those of another version,
+        which was installed since the start.
+        """
+        with Border() as border, listener:
             await trio.lowlevel.wait_readable(listener)
-            assembly = await trio.to_thread.run_sync(partial(import_module, ASSEMBLY))
+            assembly = await imported(ASSEMBLY)
             await assembly.serve(self, listener, audit, authority, tls)
+        if border.error is not None:
+            log.error("console.ended", reason=first_reason(border.error), exc_info=border.error)
 
     def own_addresses(self, viewer: str) -> set[str]:
         """The addresses under which clients at an IP address know this broker."""

@@ -18,7 +18,7 @@ import errno
 import os
 import socket
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -99,19 +99,19 @@ def listener_of(config: MetricsConfig) -> socket.socket | None:
     return open_listener(config.metrics_prom_exporter_host, config.metrics_prom_exporter_port)
 
 
-def prepare() -> None:
-    """Import what `serve_http` needs; safe in a thread."""
-    import_module("aerobee.broker.http.app")
-
-
 async def prepared() -> None:
-    """Import it in a thread; retry while the system is out of descriptors.
+    """Import what `serve_http` needs."""
+    await imported("aerobee.broker.http.app")
+
+
+async def imported(module: str) -> Any:
+    """A module, imported in a thread; retry while the system is out of descriptors.
 
     A flood of connections just after the start may take them all, and must not end the broker.
     """
     while True:
         try:
-            return await trio.to_thread.run_sync(prepare)
+            return await trio.to_thread.run_sync(import_module, module)
         except (OSError, ImportError) as error:
             # A shared library that cannot be opened is an ImportError.
             if not _no_descriptors(error):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
+from aerobee.broker.errors import first_reason
 from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
 from aerobee.broker.failover.deciders.etcd_calls import (
     AUTHENTICATE,
@@ -160,7 +161,7 @@ class Etcd:
                 errors.append(error)
             except (*UNANSWERED, DeciderMisused) as error:
                 misused = misused or isinstance(error, DeciderMisused)
-                reasons.append(f"{target.url}: {str(error) or type(error).__name__}")
+                reasons.append(f"{target.url}: {first_reason(error)}")
                 silent.set()
                 return
             self.endpoints.remove(target)
