@@ -125,7 +125,7 @@ class Console:
         self._authority = authority
         self._connect = connect
         self.sessions = Sessions(partial(secrets.token_urlsafe, TOKEN_BYTES))
-        self.logins = Logins()
+        self.logins = Logins(secrets.token_bytes(TOKEN_BYTES))
         self._looks = ClusterLooks(clock)
         self._threads = trio.CapacityLimiter(THREADS)
         self._threads_of: WeakValueDictionary[str, UserThreads] = WeakValueDictionary()
@@ -181,7 +181,7 @@ class Console:
         authority, now_ms = self._authority(), self._now_ms()
         if authority is None:
             raise Failure(400, "usage", "this broker has no users: there is nothing to log in to")
-        if self.logins.too_many(name, address, now_ms):
+        if self.logins.too_many(name, secret, address, now_ms):
             raise Failure(429, "too_many", GUESSED)
         account = self.logins.check(name, secret, address, authority.account, now_ms)
         if account is None:

@@ -7,6 +7,7 @@ where there are too many.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,8 @@ GUESSES: Final = 5
 GUESSES_OF_NAME: Final = 20
 """Wrong secrets for one name, from any address: fewer would let others lock its owner out."""
 MINUTE_S: Final = 60
+WRONG_MAX: Final = 1_000
+"""Wrong secrets that are remembered."""
 NO_SECRET: Final = b"\0" * 32
 
 
@@ -105,14 +108,24 @@ def is_over(session: Session, now_ms: float) -> bool:
 
 
 class Logins:
-    """Checks names and secrets, a few wrong ones at a time."""
+    """Checks names and secrets, a few wrong ones at a time.
 
-    def __init__(self) -> None:
+    The same wrong secret again is no further guess: else a script with an old one keeps everybody of
+    its address out, as behind a proxy.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        """`key` is random, and makes digests of wrong secrets useless elsewhere."""
+        self._key = key
+        self._wrong: dict[bytes, None] = {}
+        """Digests of names with wrong secrets, the newest last."""
         self._addresses = RateLimits(GUESSES / MINUTE_S, GUESSES)
         self._names = RateLimits(GUESSES_OF_NAME / MINUTE_S, GUESSES_OF_NAME)
 
-    def too_many(self, name: str, address: str, now_ms: float) -> bool:
-        """Whether there were so many wrong secrets that none is looked at now."""
+    def too_many(self, name: str, secret: str, address: str, now_ms: float) -> bool:
+        """Whether there were so many wrong secrets that no other is looked at now."""
+        if self._digest(name, secret) in self._wrong:
+            return False
         source = source_named(address)
         return self._addresses.spent(source, now_ms) or self._names.spent(name, now_ms)
 
@@ -130,6 +143,16 @@ class Logins:
         right = hmac.compare_digest(expected, secret.encode(errors="replace"))
         if known is not None and right:
             return known
+        guess = self._digest(name, secret)
+        if guess in self._wrong:
+            return None
+        self._wrong[guess] = None
+        if len(self._wrong) > WRONG_MAX:
+            del self._wrong[next(iter(self._wrong))]
         self._addresses.take(source_named(address), now_ms)
         self._names.take(name, now_ms)
         return None
+
+    def _digest(self, name: str, secret: str) -> bytes:
+        guess = f"{len(name)} {name}{secret}".encode(errors="replace")
+        return hashlib.blake2b(guess, digest_size=16, key=self._key).digest()

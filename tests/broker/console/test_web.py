@@ -652,15 +652,6 @@ def test_a_slow_client_holds_nobody_up(broker: BrokerProcess, root: ConsoleClien
         assert root.get("/me").status == 200
 
 
-def test_wrong_secrets_are_limited(broker: BrokerProcess, admin: AdminClient) -> None:
-    """The last of this file: its address is held back for a while."""
-    admin.create_user("carl", "carls-secret")
-    guesses = [client_of(broker, ("carl", f"guess-{n}")).get("/me").status for n in range(8)]
-    assert guesses[0] == 401
-    assert guesses[-1] == 429
-    assert client_of(broker, ("carl", "carls-secret")).get("/me").status == 429
-
-
 def test_users_that_nobody_told_of_are_not_said_to_be_none(tmp_path: Path) -> None:
     """As while the group of the broker has no master: it has them, and may have others there."""
     settings = {"consolePort": free_port(), "embeddedNamesrv": False}
@@ -669,3 +660,12 @@ def test_users_that_nobody_told_of_are_not_said_to_be_none(tmp_path: Path) -> No
     assert "there is no name server" in page
     assert "There are no users" not in page
     assert "No user has rights" not in page
+
+
+def test_wrong_secrets_are_limited(broker: BrokerProcess, admin: AdminClient) -> None:
+    """The last of this file: its address is held back for a while."""
+    admin.create_user("carl", "carls-secret")
+    guesses = [client_of(broker, ("carl", f"guess-{n}")).get("/me").status for n in range(8)]
+    assert guesses[0] == 401
+    assert guesses[-1] == 429
+    assert client_of(broker, ("carl", "carls-secret")).get("/me").status == 429
