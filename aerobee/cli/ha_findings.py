@@ -189,6 +189,12 @@ KINDS: Final[Mapping[str, Kind]] = {
         "answered with success before a slave has them",
         "set " + COPIES + " to 2 in the settings of {address}, and start it again",
     ),
+    "acknowledges_nothing": Kind(
+        Severity.ERROR,
+        "{address}: {problem}; messages are stored, and producers are told FLUSH_SLAVE_TIMEOUT",
+        "start members that are down, or another one that has an empty directory: once it has "
+        "the log, it takes the place of one that is gone",
+    ),
     "too_few_in_sync": Kind(
         Severity.ERROR,
         "sends need {needed} slaves and {in_sync} are in sync: messages are stored, and producers "
@@ -406,9 +412,13 @@ def behind(group: GroupLook, master: Look, look: Look, replica: ReplicaInfo) -> 
 
 def waiting(group: GroupLook) -> Iterator[Finding]:
     """How many slaves a send waits for, and whether they are there."""
-    if group.master is None or group.decides:
+    if group.master is None:
         return
     master, status = group.master
+    if group.decides:
+        if status.problem:
+            yield found_to_be("acknowledges_nothing", master, problem=status.problem)
+        return
     role, copies = master.settings.get(ROLE), whole_number(master.settings.get(COPIES, ""))
     if role == "ASYNC_MASTER" and group.slaves:
         yield found_to_be("asynchronous", master)

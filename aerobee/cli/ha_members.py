@@ -168,7 +168,7 @@ def problem_of(
     if status.is_master:
         if status.unclean_epoch:
             return f"epoch {status.unclean_epoch} began without the sync set: messages were lost"
-        return "" if len(masters) < 2 else "the group has two masters"
+        return status.problem if len(masters) < 2 else "the group has two masters"
     if status.state != FOLLOWS:
         return status.problem or status.state
     if status.shadow:

@@ -110,7 +110,7 @@ def is_over(session: Session, now_ms: float) -> bool:
 class Logins:
     """Checks names and secrets, a few wrong ones at a time.
 
-    The same wrong secret again is no further guess: else a script with an old one keeps everybody of
+    The same wrong secret again is no further guess: else a script with an old one would keep all of
     its address out, as behind a proxy.
     """
 

@@ -160,7 +160,7 @@ class FailoverFeature(Feature):
             unclean_epoch=0 if record is None else record.unclean_epoch,
             held=self.member.known.sight is not None and self.member.known.sight.held,
             member=self.member.id,
-            problem=self._no_master(),
+            problem=self._no_master() or self._stalled(),
             damage=self.member.damage,
             unfit=self.member.unfit or self.member.lacks_room(),
             read_to=self.reading.position,
@@ -177,12 +177,28 @@ class FailoverFeature(Feature):
             return f"nobody is the master of the group: {self.member.waits_because}"
         return ""
 
+    def _stalled(self) -> str:
+        """The reason why this master acknowledges nothing for a while, in words; empty: it does."""
+        leadership, config = self.member.leadership, self._core.config.failover
+        if leadership is None:
+            return ""
+        sync, least = leadership.sync, config.min_in_sync_replicas
+        if len(sync.members) < least:
+            missing = (
+                f"the sync set {sorted(sync.members)} has fewer than minInSyncReplicas {least}"
+            )
+        else:
+            late_s = config.ha_max_time_slave_not_catchup_ms / 1000
+            late = sync.late(self._core.clock.monotonic(), late_s)
+            missing = f"members {sorted(late)} of the sync set do not follow" if late else ""
+        return f"no send is acknowledged: {missing}" if missing else ""
+
     def trouble(self) -> str | None:
         """The trouble of the group, as far as this member knows; None: nothing is wrong."""
         member, record = self.member, self.member.record
         if member.damage:
             return f"its log is damaged: {member.damage}; {MEND}"
-        if reason := self._no_master():
+        if reason := self._no_master() or self._stalled():
             return reason
         if record is not None and record.unclean_epoch:
             return (

@@ -126,15 +126,19 @@ class SyncSet:
         needed = max(self.confirmed, self._begin)
         joining = {member for member in ready if self.end_of(member) >= needed}
         wanted = set(self.members | joining)
+        for member in self.late(now, late_s):
+            if len(wanted) > self._least:
+                wanted.discard(member)
+        return None if wanted == self.members else frozenset(wanted)
+
+    def late(self, now: float, late_s: float) -> list[int]:
+        """The members that have not caught up for `late_s`, the latest first."""
         late = sorted(
             (self._copies[member].caught_up_at, member)
             for member in self.members
             if member != self._own and now - self._copies[member].caught_up_at > late_s
         )
-        for _, member in late:
-            if len(wanted) > self._least:
-                wanted.discard(member)
-        return None if wanted == self.members else frozenset(wanted)
+        return [member for _, member in late]
 
     def propose(self, members: frozenset[int]) -> None:
         """The decider is asked for this set: from now on both sets count."""

@@ -88,6 +88,9 @@ def test_what_was_delivered_into_a_log_that_was_cut_is_delivered_again(tmp_path:
         # Alone it delivers, and nobody confirms that.
         other.kill()
         eventually(lambda: delivered(one.data), within_s=WITHIN_S, what="a delivery that is saved")
+        # Producers get no more than a time-out; who is asked knows why.
+        stalled = f"no send is acknowledged: members [{second}] of the sync set do not follow"
+        eventually(lambda: stalled in readiness(one), within_s=WITHIN_S, what="the reason")
         one.kill()
         other.start()
         eventually(

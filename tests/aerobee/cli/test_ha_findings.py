@@ -116,6 +116,7 @@ CASES: list[tuple[str, tuple[Look, ...], float]] = [
         (look(0, master(replica()), settings=SYNC | {"inSyncReplicas": "1"}), WELL[1]),
         0,
     ),
+    ("acknowledges_nothing", (look(0, master(member=1, problem="2 is away")),), 0),
     ("too_few_in_sync", (look(0, master(replica(in_sync=False)), settings=SYNC), WELL[1]), 0),
     ("no_peers", (WELL[0], look(1, slave(), settings={"haPeers": ""})), 0),
 ]

@@ -31,6 +31,14 @@ def test_members_of_whom_nothing_is_known_are_waited_for() -> None:
     assert sync.confirmed == 0
 
 
+def test_the_latest_member_is_told_first_and_the_master_is_never_late() -> None:
+    sync = led(1, 2, 3)
+    sync.reported(2, 0, 5)
+    assert sync.late(LATE_S, LATE_S) == []
+    assert sync.late(LATE_S + 1, LATE_S) == [3]
+    assert sync.late(LATE_S + 6, LATE_S) == [3, 2]
+
+
 def test_too_few_members_acknowledge_nothing() -> None:
     sync = led(1)
     sync.appended(10, 0)

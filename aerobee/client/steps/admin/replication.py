@@ -59,6 +59,7 @@ def replication_status(routes: Routes, broker: str | None = None) -> Steps[Repli
             is_master=True,
             max_offset=info.master_commit_log_max_offset,
             replicas=replicas,
+            problem="" if info.record is None else info.record.problem,
             epoch=info.epoch if info.epoch >= 0 else None,
             **group_of(info),
         )
