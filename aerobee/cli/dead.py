@@ -71,8 +71,27 @@ def look_at(admin: AdminClient) -> Look:
         except TransportError as error:
             look = look._replace(error=look.error or error)
             look.dead.append(DeadBroker(broker, explained(error)))
-    look.dead.extend(absent_in(info))
+    look.dead.extend(
+        entry
+        for entry in absent_in(info)
+        if entry.broker.address or not is_shadowed(admin, look, entry.broker)
+    )
     return look
+
+
+def is_shadowed(admin: AdminClient, look: Look, missing: BrokerInfo) -> bool:
+    """Whether a master is missing because its name server has a shadow alone, which is no fault."""
+    from aerobee.errors import AerobeeError
+
+    slaves = [
+        known.address
+        for known, _ in look.alive
+        if (known.cluster, known.name) == (missing.cluster, missing.name)
+    ]
+    try:
+        return any(admin.replication_status(address).shadow for address in slaves)
+    except AerobeeError:
+        return False  # a slave that does not say it is none of ours
 
 
 def absent_in(info: ClusterInfo) -> list[DeadBroker]:

@@ -14,7 +14,8 @@ from aerobee.blocking import PullConsumer
 from aerobee.cli.cluster import first_number, today, uptime
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
-from tests.kit.ports import free_port
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.ports import HOST, free_port
 from tests.kit.raw_client import RawConnection, send_fields
 from tests.kit.waiting import eventually
 
@@ -175,6 +176,23 @@ def test_a_group_without_a_master_is_not_left_out_in_silence(
     assert (row["lag"], row["dead"]) == (None, ["gone"])
     there = call("group", "describe", f"not-{group}")
     assert (there.code, "no broker that answers knows" in there.err) == (4, True)
+
+
+def test_a_shadow_has_no_master_and_misses_none(
+    call: Call, broker: AnyBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR")  # a shadow that registered there would be a slave of it
+    settings = {
+        "brokerIP1": HOST,
+        "brokerRole": "SLAVE",
+        "brokerId": 1,
+        "shadow": True,
+        "haMasterAddress": broker.address,
+    }
+    with BrokerProcess(data=tmp_path / "shadow", settings=settings) as shadow:
+        done = call("cluster", "info", "--json", "--namesrv", shadow.namesrv_address)
+    assert [(row["id"], row["state"]) for row in done.document] == [(1, "up")]
+    assert (done.code, done.err) == (0, "")
 
 
 def test_a_change_everywhere_says_which_group_has_no_master(
