@@ -15,7 +15,6 @@ import os
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +46,8 @@ BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
 """The local property with the id of a query, in tasks of a micro-batch and in foreachBatch."""
 ROWS_AT_ONCE = 1_000
-"""The rows of an Arrow batch where Spark passes rows."""
+BYTES_AT_ONCE = 16 << 20
+"""An Arrow batch has so many rows, or about so many bytes, where Spark passes rows."""
 IDS_PER_MS = 50_000
 """The rate of new message ids; an id has a counter of 65,536 values."""
 
@@ -346,12 +346,24 @@ def batches_of(rows: Iterator[Row], schema: pa.Schema) -> Iterator[pa.RecordBatc
     """Convert the rows that Spark passes to record batches."""
     import pyarrow as pa
 
-    while chunk := list(islice(rows, ROWS_AT_ONCE)):
+    def batch() -> pa.RecordBatch:
         columns = [
             pa.array([arrow_value(row[at]) for row in chunk], kind)
             for at, kind in enumerate(schema.types)
         ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str | bytes | bytearray))
+        if len(chunk) >= ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
+            yield batch()
+            chunk.clear()
+            size = 0
+    if chunk:
+        yield batch()
 
 
 def arrow_value(value: Any) -> Any:

@@ -21,11 +21,11 @@ from aerobee.spark.brokers import Cluster
 from tests.aerobee.spark.small import FEW_ROWS, quick_java
 from tests.kit.waiting import eventually
 
-EACH = 400
+EACH = 4_000
 """Rows per partition, and so per file of the stream."""
-FAILS_AT = 300
+FAILS_AT = 3_000
 PADDING = "." * 1_000
-"""So much that rows do not wait in Spark's buffers for the ones behind the failure."""
+"""So many rows of so much do not all wait for those behind the failure, in Spark or in the sink."""
 WITHIN_S = 240
 SETTINGS: dict[str, str | int | float | bool | None] = {
     "spark.ui.enabled": "false",

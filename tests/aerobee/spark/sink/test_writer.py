@@ -38,6 +38,7 @@ from aerobee.spark.sink.writer import (
     StreamRowWriter,
     Task,
     batch_writer,
+    batches_of,
     checked,
     id_maker,
     row_schema,
@@ -229,6 +230,15 @@ def test_rows_are_written_as_arrow_is(broker: AnyBroker, topic: str) -> None:
     assert stored[3].properties["n"] == "3"
     assert {m.born_at for m in stored[:5]} == {local.astimezone(UTC)}
     assert datetime.now(UTC) - stored[5].born_at < timedelta(minutes=1)
+
+
+def test_large_rows_are_few_in_a_batch() -> None:
+    """A thousand of the largest bodies would be 4 GB, and as much again in Arrow."""
+    body, schema = b"." * (4 << 20), row_schema(BODY)
+    rows = (_create_row(["body"], [value]) for value in [body] * 10)
+    assert [batch.num_rows for batch in batches_of(rows, schema)] == [4, 4, 2]
+    rows = (_create_row(["body"], [value]) for value in [b"."] * 2_001)
+    assert [batch.num_rows for batch in batches_of(rows, schema)] == [1_000, 1_000, 1]
 
 
 # ── With a session ──
@@ -476,7 +486,7 @@ def test_tasks_that_spark_runs_again_lose_nothing_and_repeat_only_their_own_rows
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=240,
+        timeout=480,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4_000:]
