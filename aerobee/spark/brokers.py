@@ -174,6 +174,13 @@ class Cluster:
         """
         return self._of_each(queues, partial(self._offsets.at_ms, ms=ms))
 
+    def stored_ms(self, group: str, places: Mapping[Queue, int]) -> dict[Queue, int | None]:
+        """When the messages at these offsets were stored; None where there is no message.
+
+        Pulls in the name of a group that may read them. Raises: as `min_offsets`.
+        """
+        return self._of_each(places, lambda q: self._offsets.stored_ms(q, places[Queue(*q)], group))
+
     def committed(self, group: str, queues: Sequence[Queue]) -> dict[Queue, int | None]:
         """The committed offset of a group in each queue; None without one.
 

@@ -23,8 +23,10 @@ STARTED = "@start"
 """The key, beside topics, for the start of a stream's first batch; no topic has such a name."""
 RENEWED = "@renewed"
 """The key for queues whose topic was made anew, with the offsets where the batch begins there."""
-NOTES = (STARTED, RENEWED)
-"""The keys of a batch's end that are no topics."""
+LAST = "@last"
+"""The key for when the messages in front of the offsets were stored, by some of the queues."""
+NOTES = (STARTED, RENEWED, LAST)
+"""The keys of offsets that are no topics."""
 LONGEST_OFFSET = 2**63 - 1
 LARGEST_QUEUE = 2**31 - 1
 QUEUE_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")

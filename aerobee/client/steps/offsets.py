@@ -73,20 +73,20 @@ class Offsets:
         That can be the last message before, or any of several stored in the same millisecond.
         """
         lowest = yield from self.lowest(queue)
-        stored = yield from self._stored_ms(queue, near)
+        stored = yield from self.stored_ms(queue, near)
         if stored is not None and stored < ms:
             near += 1
         elif stored is not None:
-            while near > lowest and ((yield from self._stored_ms(queue, near - 1)) or 0) >= ms:
+            while near > lowest and ((yield from self.stored_ms(queue, near - 1)) or 0) >= ms:
                 near -= 1
         # For an empty queue, 4.9 may return an offset before its begin.
         return max(near, lowest)
 
-    def _stored_ms(self, queue: MessageQueue, offset: int) -> Steps[int | None]:
+    def stored_ms(
+        self, queue: MessageQueue, offset: int, group: str = TOOLS_GROUP
+    ) -> Steps[int | None]:
         """The store time of the message at this offset; None if there is none."""
-        ask, answer = yield from ask_broker(
-            self.routes, queue, pull_of_one(TOOLS_GROUP, queue, offset)
-        )
+        ask, answer = yield from ask_broker(self.routes, queue, pull_of_one(group, queue, offset))
         if answer.code in NOTHING_THERE:
             return None
         expect(ask, answer, queue.broker_name)

@@ -110,6 +110,12 @@ class LossCause(Enum):
         "start a stream with a new checkpoint and startingOffsets=earliest; with "
         "failOnDataLoss=false this one reads the new topic from its first message",
     )
+    REWRITTEN = (
+        "other messages have these offsets now: the broker came back without its last messages, "
+        "and got new ones that the stream did not read",
+        "read the queue from before these offsets again (startingOffsets; a stream with a new "
+        "checkpoint)",
+    )
     MISSING = (
         "they are missing inside the queue: files were removed, or the topic was compacted",
         "read the queue in parts, on both sides of the hole",

@@ -7,9 +7,10 @@ strings and numbers and compares them as JSON text: equal offsets must be the sa
 
 Invariant: what a batch reads depends on its two offsets only, not on what is learned later. So the
 end of the first batch records where that batch began (`@start`), because Spark asks a restarted
-query again where it begins, when "latest" has another value. The end of a batch also records the
-queues whose topic was deleted and made anew (`@renewed`): they begin again, which is data loss. A
-broker that is down is no data loss: its queues keep their offsets until it is back.
+query again where it begins, when "latest" has another value. The end of a batch also records how to
+know its topics again (`@last`), and the queues whose topic was deleted and made anew (`@renewed`):
+they begin again, which is data loss. A broker that is down is no data loss: its queues keep their
+offsets until it is back.
 Source: spark §5.3, §5.4.
 """
 
@@ -24,6 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from aerobee.errors import BrokerNotFoundError
 from aerobee.spark.offsets import (
+    LAST,
     RENEWED,
     STARTED,
     CommittedPosition,
@@ -31,6 +33,7 @@ from aerobee.spark.offsets import (
     from_nested,
     to_nested,
 )
+from aerobee.spark.source.last_read import LastRead
 from aerobee.spark.source.plan import (
     Loss,
     LossCause,
@@ -86,13 +89,12 @@ class StreamReader(DataSourceStreamReader):
         self.names = names
         """The columns, by the names of the schema preset."""
         self._at = StreamCluster(options, clock)
+        self._last_read = LastRead(self._at)
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         """The end of an AvailableNow run."""
         self._latest: Offsets | None = None
         """The last result of `latestOffset`, without limits."""
-        self._renewal: Json | None = None
-        """The end of a planned batch that begins again in topics that were made anew."""
         self._idle_at: float | None = None
         """When the last `latestOffset` found nothing for a batch."""
         self._last_end: Json | None = None
@@ -145,9 +147,12 @@ class StreamReader(DataSourceStreamReader):
         self._at.tell_of_missing(begin)
         # Spark calls `commit` only while it plans another batch, and never for the last one.
         self._at.tell(begin)
-        renewed = self._renewed(start, begin)
+        times = from_nested(start.get(LAST, {}), "offsets of the checkpoint")
+        times = self._last_read.known(begin, times)
+        maxima = self._maxima(begin)
+        renewed = self._renewed(begin, carried(begin, maxima), times)
         begin |= renewed
-        self._latest = carried(begin, self._maxima(begin))
+        self._latest = carried(begin, maxima)
         end = self._admitted(begin, self._latest, limit)
         notes: Json = {}
         if STARTED not in start and start == to_nested(self._initial or {}):
@@ -158,10 +163,10 @@ class StreamReader(DataSourceStreamReader):
         if end == begin and not notes:
             self._idle_at = self._at.clock()
             return start
-        position = {**to_nested(end), **notes}
-        if renewed:
-            self._renewal = position
-        return position
+        old = {queue: ms for queue, ms in times.items() if queue not in renewed}
+        if last := self._last_read.times(begin, end, old):
+            notes[LAST] = to_nested(last)
+        return {**to_nested(end), **notes}
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802  (Spark's name)
         """The ends of the queues at the last `latestOffset`, without new requests."""
@@ -254,14 +259,14 @@ class StreamReader(DataSourceStreamReader):
             if left_s > 0:
                 self._wait(left_s)
 
-    def _renewed(self, start: Json, begin: Offsets) -> Offsets:
-        """The queues that begin again because their topic was made anew, and where: at 0."""
-        if start == self._renewal:
-            # That batch was planned, and begins where it should.
-            self._at.deleted -= {*from_nested(self._renewal[RENEWED])}
-            self._renewal = None
-        self._at.find_deleted(begin)
-        return self._at.renewed(begin)
+    def _renewed(self, begin: Offsets, latest: Offsets, times: Offsets) -> Offsets:
+        """The queues that begin again because their topic was made anew, and where: at 0.
+
+        Raises: DataLossError, unless losses are to be skipped.
+        """
+        changes = self._last_read.changed(begin, latest, times)
+        self._accept(changes.losses)
+        return changes.renewed
 
     def _maxima(self, begin: Offsets) -> Offsets:
         """The end of each queue that can be queried; in an AvailableNow run the fixed ends."""
@@ -315,14 +320,17 @@ class StreamReader(DataSourceStreamReader):
         Raises: DataLossError, unless losses are to be skipped.
         """
         renewed = from_nested(end.get(RENEWED, {}), "offsets of the checkpoint")
-        losses = [
-            Loss(queue, first, begin[queue], LossCause.RENEWED) for queue, first in renewed.items()
-        ]
+        self._accept(
+            [Loss(queue, at, begin[queue], LossCause.RENEWED) for queue, at in renewed.items()]
+        )
+        return renewed
+
+    def _accept(self, losses: Sequence[Loss]) -> None:
+        """Log the losses. Raises: DataLossError, unless losses are to be skipped."""
         if self.options.fail_on_data_loss:
             refuse(losses)
         for loss in losses:
-            log.warning("%s; the new topic is read from its first message", loss)
-        return renewed
+            log.warning("%s; the stream goes on", loss)
 
     def _to_read(self, begin: Offsets, end: Offsets) -> tuple[Offsets, Offsets, Offsets, Offsets]:
         """The non-empty part of a batch, and the bounds of its queues."""

@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aerobee.errors import AerobeeError, SubscriptionError
 from aerobee.spark.source.plan import Range
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from aerobee.spark.options import ReadOptions
 
 log = logging.getLogger("aerobee.spark")
+
+T = TypeVar("T")
 
 ROUTES_KEPT_S = 10.0
 """The most that the list of queues may be old when a batch is planned."""
@@ -49,10 +51,7 @@ class StreamCluster:
         """The addresses of all queues ever seen, also of those whose broker is down."""
         self.routed: tuple[Queue, ...] = ()
         """The queues of the last route, sorted."""
-        self.deleted: set[Queue] = set()
-        """Queues of deleted topics: their masters did not have any more what was read."""
         self._routed_at: float | None = None
-        self._searched_at: float | None = None
         self._told: Offsets = {}
         self._told_of: dict[str, float] = {}
         self._mean_bytes: float | None = None
@@ -95,51 +94,28 @@ class StreamCluster:
                 of, "are in no route now, or not in the options; they stay where they are"
             )
 
-    def find_deleted(self, begin: Mapping[Queue, int]) -> None:
-        """Find deleted topics among queues without a route, once for each query of the routes.
-
-        A broker that is down takes its queues out of the routes as well, so the broker is asked
-        whether the queue still has what lies before `begin`.
-        """
-        if self._searched_at == self._routed_at:
-            return
-        self._searched_at = self._routed_at
-        known = {*self.routed, *self.deleted}
-        missing = [queue for queue, offset in begin.items() if offset and queue not in known]
-        if not missing:
-            return
-        try:
-            there = self.cluster.brokers()
-        except AerobeeError as error:
-            self._complain("brokers", f"cannot be listed to search for deleted topics: {error}")
-            return
-        reachable = [queue for queue in missing if queue.broker in there]
-        ends = self.asked(reachable, self.cluster.max_offsets)
-        self._note_deleted(queue for queue, end in ends.items() if end < begin[queue])
-
-    def _note_deleted(self, queues: Iterable[Queue]) -> None:
-        self.deleted |= {queue for queue in queues if self.cluster.has_master(queue)}
-
-    def renewed(self, begin: Mapping[Queue, int]) -> Offsets:
-        """Where to read on in queues that were gone and have a route again: at the first message.
-
-        Their offsets in `begin` are those of the deleted topic.
-        """
-        return dict.fromkeys(
-            (queue for queue in self.routed if queue in self.deleted & {*begin}), 0
-        )
-
     def _gone(self, topic: str, error: RouteNotFoundError) -> None:
         self._complain(f"topic {topic}", f"is not there now; the stream waits for it: {error}")
 
+    def stored_ms(self, places: Mapping[Queue, int]) -> dict[Queue, int | None]:
+        """When the messages at these offsets were stored; None where there is no message.
+
+        Queues of brokers that do not answer are left out.
+        """
+        group = self.options.group
+        return self.asked(
+            places,
+            lambda its: self.cluster.stored_ms(group, {queue: places[queue] for queue in its}),
+        )
+
     def asked(
-        self, queues: Iterable[Queue], ask: Callable[[list[Queue]], Mapping[Queue, int]]
-    ) -> Offsets:
+        self, queues: Iterable[Queue], ask: Callable[[list[Queue]], Mapping[Queue, T]]
+    ) -> dict[Queue, T]:
         """Collect the responses of the brokers that answer; the failures of others are logged."""
         by_broker: dict[str, list[Queue]] = {}
         for queue in queues:
             by_broker.setdefault(queue.broker, []).append(queue)
-        answers: Offsets = {}
+        answers: dict[Queue, T] = {}
         for broker, its_queues in by_broker.items():
             try:
                 answers |= ask(its_queues)
@@ -157,7 +133,6 @@ class StreamCluster:
         if back := [queue for queue, end in ends.items() if end < begin.get(queue, 0)]:
             listed = self.look_up(anew=True)
             known = set(self.routed) if listed else set()
-            self._note_deleted(queue for queue in back if listed and queue not in known)
             for queue in back:
                 if not self.cluster.has_master(queue):
                     of = f"the master of broker {queue.broker}"

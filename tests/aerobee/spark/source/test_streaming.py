@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from aerobee.spark.offsets import NOTES
 from tests.aerobee.spark.conftest import PYSPARK
 from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
 from tests.kit.raw_client import RawConnection
@@ -98,7 +99,7 @@ class Streams(NamedTuple):
         if not offsets or [path.name for path in offsets] != [path.name for path in commits]:
             return []
         end: dict[str, Any] = json.loads(offsets[-1].read_text().splitlines()[-1])
-        brokers = [brokers for topic, brokers in end.items() if topic != "@start"]
+        brokers = [brokers for topic, brokers in end.items() if topic not in NOTES]
         return [at for queues in brokers for by_id in queues.values() for at in by_id.values()]
 
     def _numbered(self, name: str, log: str) -> list[Path]:
