@@ -25,7 +25,7 @@ from aerobee.client.steps.producer_batch import WAITS, ProducerBatch
 from aerobee.client.steps.sending import hashed
 from aerobee.errors import ConfigurationError
 from aerobee.spark.rows.buffers import byte_lengths, byte_offsets, packed
-from aerobee.spark.sink.properties import PropertyTexts, milliseconds
+from aerobee.spark.sink.properties import PropertyTexts, check_utf8, milliseconds
 from aerobee.store.format.batch import BATCH_HEAD
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 from aerobee.store.format.record import LENGTH16
@@ -152,6 +152,8 @@ class Encoder:
         count = batch.num_rows
         columns = {name: batch.column(place) for name, place in self.places.items()}
         columns = {n: c for n, c in columns.items() if not pa.types.is_null(c.type)}
+        for name in columns.keys() - {"body"}:
+            check_utf8(name, columns[name], lambda row: f"row {self.row + row} of the task")
         topics = self._topic_of_each(columns.get("topic"), count)
 
         def place(row: int) -> str:

@@ -230,6 +230,20 @@ def check_text(name: str, column: Any, place: Place) -> None:
         )
 
 
+def check_utf8(name: str, column: Any, place: Place) -> None:
+    """Refuse texts of other bytes than UTF-8, which Spark passes. Raises: ConfigurationError."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        for row, value in enumerate(column):
+            try:
+                value.as_py()
+            except UnicodeDecodeError as error:
+                raise ConfigurationError(
+                    f"{place(row)}: column {name} has bytes that are not UTF-8: {error}"
+                ) from None
+
+
 def check_keys(column: Any, place: Place) -> None:
     """Refuse list elements that would be read as several keys. Raises: ConfigurationError."""
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):

@@ -389,6 +389,31 @@ def test_separators_in_a_column_are_refused(column: str) -> None:
         shipments(table(**{"body": [b"1", b"2"], column: ["fine", "x\x02"]}))
 
 
+@pytest.mark.parametrize(
+    ("column", "shape"),
+    [
+        *((name, pa.string()) for name in ("topic", "tags", "keys", "shardingKey", "msgId")),
+        ("brokerName", pa.large_string()),
+        ("keys", pa.list_(pa.string())),
+        ("properties", TEXT_MAP),
+    ],
+)
+def test_texts_that_are_not_utf_8_are_refused(column: str, shape: Any) -> None:
+    """A string of Spark may have any bytes, as of `cast(body AS string)`; clients decode them."""
+    raw: Any = pa.array([b"fine", b"\xff\xfe"])
+    texts = pa.StringArray.from_buffers(2, *raw.buffers()[1:])
+    if pa.types.is_list(shape):
+        texts = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), texts)
+    elif pa.types.is_map(shape):
+        names = pa.array(["a", "b"])
+        texts = pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), names, texts)
+    rows = table(**{"body": [b"1", b"2"], column: texts.cast(shape)})
+    with pytest.raises(
+        ConfigurationError, match=rf"row 1 .*column {column} has bytes that are not"
+    ):
+        shipments(rows, RowEncoding(topic=None if column == "topic" else "T"))
+
+
 def test_a_key_with_a_space_and_a_tag_that_no_subscription_names_are_refused() -> None:
     """They would come out as two keys, and as a tag that nobody gets."""
     rows = table(body=["x", "y", "z"], keys=pa.array([["a"], None, ["b", "c d"]]))
