@@ -91,14 +91,14 @@ def test_a_broker_that_lost_its_last_messages_and_got_others_has_no_new_topic(
     broker: AnyBroker,
 ) -> None:
     kept = broker.data.with_name("kept")
-    assert broker.stop() == 0
+    broker.stop()
     shutil.copytree(broker.data, kept)
     broker.start()
     fill(broker, TOPIC, bodies(10))
     last_read = LastRead(at(broker))
     begin = {queue(0): 20}
     times = last_read.times({}, begin, {})
-    assert broker.stop() == 0
+    broker.stop()
     shutil.rmtree(broker.data)
     kept.rename(broker.data)
     broker.start()
@@ -109,6 +109,7 @@ def test_a_broker_that_lost_its_last_messages_and_got_others_has_no_new_topic(
     assert [(loss.start, loss.end, loss.lost) for loss in losses] == [(19, 20, LossCause.REWRITTEN)]
 
 
+@pytest.mark.ours
 def test_nothing_is_decided_when_the_message_that_was_read_last_has_expired(
     broker: AnyBroker,
 ) -> None:
@@ -125,6 +126,6 @@ def test_a_broker_that_does_not_answer_decides_nothing(broker: AnyBroker) -> Non
     last_read = LastRead(at(broker))
     begin = {queue(0): 10}
     times = last_read.times({}, begin, {})
-    assert broker.stop() == 0
+    broker.stop()
     assert last_read.changed(begin, {queue(0): 20}, times) == ({}, [])
     assert last_read.times(begin, {queue(0): 20}, times) == {}, "not the time of another offset"

@@ -21,6 +21,8 @@ from aerobee.errors import (
     DataLossError,
     RouteNotFoundError,
 )
+from aerobee.spark.brokers import cluster_of
+from aerobee.spark.offsets import Queue
 from aerobee.spark.options import read_options
 from aerobee.spark.rows.columns import chosen
 from aerobee.spark.source.stream_reader import StreamReader
@@ -29,6 +31,7 @@ from tests.aerobee.spark.replicas import AT_MASTER, AT_SLAVE, TOPIC, replicas
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.raw_client import RawConnection
 from tests.kit.reading import committed_offsets
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +83,14 @@ class Topic:
         return StreamReader(read_options(raw, stream=True), chosen(None), clock, wait)
 
     def fill(self, messages: int, queue_id: int = 0) -> None:
+        """Store messages, and wait until readers can see them."""
+        cluster = cluster_of((self.broker.namesrv_address,))
+        queue = Queue(self.name, self.broker_name, queue_id)
+        end = cluster.max_offsets([queue])[queue] + messages
         fill(self.broker, self.name, bodies(messages), queue_id=queue_id)
+        eventually(
+            lambda: cluster.max_offsets([queue])[queue] >= end, within_s=LONG_S, what="the messages"
+        )
 
     def at(self, *offsets: int) -> dict[str, Any]:
         """These offsets of queues 0, 1, …"""
@@ -520,6 +530,7 @@ def test_offsets_are_logged_under_one_name(topic: Topic, caplog: pytest.LogCaptu
     assert {record.name for record in caplog.records} == {"aerobee.spark"}
 
 
+@pytest.mark.ours
 def test_a_broker_with_an_empty_store_is_a_topic_made_anew(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
