@@ -181,7 +181,7 @@ class Console:
         authority, now_ms = self._authority(), self._now_ms()
         if authority is None:
             raise Failure(400, "usage", "this broker has no users: there is nothing to log in to")
-        if self.logins.too_many(name, secret, address, now_ms):
+        if self.logins.too_many(name, address, now_ms):
             raise Failure(429, "too_many", GUESSED)
         account = self.logins.check(name, secret, address, authority.account, now_ms)
         if account is None:

@@ -111,7 +111,8 @@ class Logins:
     """Checks names and secrets, a few wrong ones at a time.
 
     The same wrong secret again is no further guess: else a script with an old one would keep all of
-    its address out, as behind a proxy.
+    its address out, as behind a proxy. Nor is it looked at where no other is: else who guesses
+    would learn which secrets others got wrong.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -122,10 +123,8 @@ class Logins:
         self._addresses = RateLimits(GUESSES / MINUTE_S, GUESSES)
         self._names = RateLimits(GUESSES_OF_NAME / MINUTE_S, GUESSES_OF_NAME)
 
-    def too_many(self, name: str, secret: str, address: str, now_ms: float) -> bool:
-        """Whether there were so many wrong secrets that no other is looked at now."""
-        if self._digest(name, secret) in self._wrong:
-            return False
+    def too_many(self, name: str, address: str, now_ms: float) -> bool:
+        """Whether there were so many wrong secrets that none is looked at now."""
         source = source_named(address)
         return self._addresses.spent(source, now_ms) or self._names.spent(name, now_ms)
 
