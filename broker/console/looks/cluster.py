@@ -205,7 +205,9 @@ def dropped_since(before: ClusterLook, rows: Sequence[Row], now_ms: int) -> dict
     since = {
         row["address"]: before.dropped.get(row["address"], now_ms)
         for row in before.rows
-        if (row["cluster"], row["broker"], row["id"]) not in known
+        # A missing master has no address, and is gone with its slaves.
+        if row["address"]
+        and (row["cluster"], row["broker"], row["id"]) not in known
         and row["address"] not in addresses
     }
     return {address: at for address, at in since.items() if now_ms - at < DROPPED_MS}

@@ -471,3 +471,9 @@ def test_a_broker_that_the_name_servers_drop_is_dead_for_a_while() -> None:
     # It came back, at another address; or another broker has its address.
     assert dropped_since(later, [*here, row("b", "h:3")], 6) == {}
     assert dropped_since(later, [*here, row("c", "h:2")], 6) == {}
+
+
+def test_a_master_that_was_missing_is_not_dropped_where_its_group_is() -> None:
+    """It has no address: the masters of all other groups that once were missing came with it."""
+    missing = ClusterLook(rows=[row("a", ""), row("b", "")])
+    assert dropped_since(missing, [row("a", "h:1")], 5) == {}
