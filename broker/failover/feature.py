@@ -160,7 +160,8 @@ class FailoverFeature(Feature):
             unclean_epoch=0 if record is None else record.unclean_epoch,
             held=self.member.known.sight is not None and self.member.known.sight.held,
             member=self.member.id,
-            problem=self._no_master() or self._stalled(),
+            # The decider may be silent while a master still acknowledges.
+            problem=self._stalled() if self.member.leadership else self._no_master(),
             damage=self.member.damage,
             unfit=self.member.unfit or self.member.lacks_room(),
             read_to=self.reading.position,
