@@ -69,7 +69,8 @@ def unreachable(case: Case) -> Iterator[Finding]:
         yield Finding(
             kind="broker_unreachable",
             severity=Severity.ERROR,
-            text=f"broker {broker} did not answer, so nothing is consumed from it: {why}",
+            text=f"broker {broker} did not answer, so nothing is consumed from it, unless from a"
+            f" slave: {why}",
             advice="start it, correct the address that it registers (brokerIP1), or see why its"
             " group has no master: aerobee ha doctor",
         )

@@ -182,6 +182,13 @@ def test_brokers_and_members_that_do_not_answer_are_found() -> None:
     assert "queue_without_owner" not in found, "its owner may be the one that did not answer"
 
 
+def test_slaves_of_a_master_that_is_away_are_read_and_are_not_denied() -> None:
+    look = looked()
+    look.unreachable["c"] = "broker c has no master now"
+    texts = [one.text for one in diagnosis_of(look, 30.0).findings]
+    assert any("nothing is consumed from it, unless from a slave:" in text for text in texts)
+
+
 def test_a_broker_that_refuses_is_not_said_to_be_silent() -> None:
     look = looked()
     look.connections.clear()
