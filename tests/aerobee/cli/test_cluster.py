@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from aerobee import __version__
-from aerobee.blocking import PullConsumer
+from aerobee.blocking import AdminClient, PullConsumer
 from aerobee.cli.cluster import first_number, today, uptime
+from aerobee.errors import BrokerNotFoundError
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
 from tests.kit.broker_process import BrokerProcess
@@ -176,6 +177,17 @@ def test_a_group_without_a_master_is_not_left_out_in_silence(
     assert (row["lag"], row["dead"]) == (None, ["gone"])
     there = call("group", "describe", f"not-{group}")
     assert (there.code, "no broker that answers knows" in there.err) == (4, True)
+
+
+def test_a_user_changed_while_a_group_has_no_master_is_said_to_miss_there(
+    broker: AnyBroker, leaderless: str
+) -> None:
+    """The master that is away has the user as before, and may come back with it."""
+    with (
+        AdminClient(broker.namesrv_address) as admin,
+        pytest.raises(BrokerNotFoundError, match=NO_MASTER),
+    ):
+        admin.create_user("bob", "bobs-secret", broker=leaderless)
 
 
 def test_a_shadow_has_no_master_and_misses_none(

@@ -71,10 +71,8 @@ def change_all(
     from a try before. Raises: as `at_each`, with a note that names the way to change a slave alone.
     """
     content = b"" if body is None else body.to_bytes()
-    groups = yield from targets(routes, broker)
-    slaves = yield from slaves_of(routes, {master.name for master in groups})
-    # A group without a master has its members.
-    chosen = [target for target in groups if target.address]
+    chosen = yield from targets(routes, broker)
+    slaves = yield from slaves_of(routes, {master.name for master in chosen})
 
     def change(target: Broker) -> Steps[None]:
         try:
