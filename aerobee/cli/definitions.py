@@ -107,7 +107,7 @@ def import_file(
     with whole(connection).admin() as admin:
         absent = absent_masters(admin.cluster_info())
         leave_out(admin, absent)
-        changes = planned(admin, file, kinds)
+        changes = planned(admin, file, kinds, absent)
         missing = without_secret(changes, known)
         doable = [
             change for change in changes if change.name not in missing or change.kind in TABLES
@@ -138,7 +138,7 @@ def diff(file: IO[bytes], kinds: tuple[str, ...], connection: Connection, output
     with whole(connection).admin() as admin:
         absent = absent_masters(admin.cluster_info())
         leave_out(admin, absent)
-        changes = planned(admin, file, kinds)
+        changes = planned(admin, file, kinds, absent)
     output.rows(map(row, changes))
     output.say(f"{len(changes)} definitions differ" if changes else "nothing differs")
     end_with(absent)
@@ -168,15 +168,18 @@ def absent_masters(info: ClusterInfo) -> list[DeadBroker]:
     ]
 
 
-def planned(admin: AdminClient, file: IO[bytes], kinds: tuple[str, ...]) -> list[Change]:
-    """The changes that a file asks for. Raises: ConfigurationError."""
+def planned(
+    admin: AdminClient, file: IO[bytes], kinds: tuple[str, ...], absent: Iterable[DeadBroker]
+) -> list[Change]:
+    """The changes that a file asks for, at masters that are there. Raises: ConfigurationError."""
     from aerobee.cli.definitions_file import BYTES_MAX, KINDS, differences, read
 
     wanted = read(file.read(BYTES_MAX + 1))
     tables = [kind for kind in kinds or KINDS if getattr(wanted, kind)]
     there = defined(admin, tables)
     masters = sorted({broker.name for broker in admin.cluster_info().brokers if broker.is_master})
-    return list(differences(wanted, there, masters, tables))
+    gone = {entry.broker.name for entry in absent}
+    return list(differences(wanted, there, masters, tables, gone))
 
 
 def defined(admin: AdminClient, kinds: Iterable[str]) -> Definitions:

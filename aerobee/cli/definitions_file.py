@@ -16,7 +16,7 @@ import msgspec
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 VERSION = 1
 KINDS = ("topics", "groups", "users", "policies")
@@ -90,27 +90,35 @@ def read(document: bytes) -> Definitions:
 
 
 def differences(
-    wanted: Definitions, there: Definitions, brokers: Sequence[str], kinds: Sequence[str]
+    wanted: Definitions,
+    there: Definitions,
+    brokers: Sequence[str],
+    kinds: Sequence[str],
+    absent: Collection[str] = (),
 ) -> Iterator[Change]:
-    """The changes at each broker: what has to be created or changed.
+    """The changes at each broker: what has to be created or changed. `absent`: brokers of this
+    cluster that cannot be asked now.
 
     Raises: ConfigurationError where a file of another cluster has several settings for one name.
     """
     for kind in kinds:
         has: Placement = getattr(there, kind)
         for name, by_broker in getattr(wanted, kind).items():
-            for broker, after in placed(f"{kind} {name}", by_broker, brokers).items():
+            for broker, after in placed(f"{kind} {name}", by_broker, brokers, absent).items():
                 before = has.get(name, {}).get(broker)
                 if before is None or not holds(before, after):
                     yield Change(kind=kind, name=name, broker=broker, before=before, after=after)
 
 
 def placed(
-    what: str, by_broker: Mapping[str, dict[str, Any]], brokers: Sequence[str]
+    what: str,
+    by_broker: Mapping[str, dict[str, Any]],
+    brokers: Sequence[str],
+    absent: Collection[str],
 ) -> dict[str, dict[str, Any]]:
     """Settings by broker of this cluster: those of the same names, else the same for all."""
     here = {broker: by_broker[broker] for broker in brokers if broker in by_broker}
-    if here or not by_broker:
+    if here or not by_broker or any(broker in by_broker for broker in absent):
         return here
     first, *others = by_broker.values()
     if any(other != first for other in others):

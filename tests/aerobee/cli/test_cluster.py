@@ -207,6 +207,17 @@ def test_a_shadow_has_no_master_and_misses_none(
     assert (done.code, done.err) == (0, "")
 
 
+def test_what_only_a_missing_master_has_is_defined_at_no_other(
+    call: Call, topic: str, leaderless: str, tmp_path: Path
+) -> None:
+    """As the topic of one group, in a file that is imported while the group elects."""
+    file = tmp_path / "definitions.json"
+    topics = {"of-gone": {leaderless: {"readQueueNums": 2, "writeQueueNums": 2, "perm": 6}}}
+    file.write_text(json.dumps({"aerobee_definitions": 1, "topics": topics}))
+    done = call("definitions", "diff", str(file), "--json")
+    assert (done.code, NO_MASTER in done.err, done.document) == (4, True, [])
+
+
 def test_a_change_everywhere_says_which_group_has_no_master(
     call: Call, broker: AnyBroker, topic: str, group: str, leaderless: str
 ) -> None:
