@@ -5,6 +5,7 @@ A broker that answers and refuses is not dead: it is shown as forbidden, or as f
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -71,27 +72,30 @@ def look_at(admin: AdminClient) -> Look:
         except TransportError as error:
             look = look._replace(error=look.error or error)
             look.dead.append(DeadBroker(broker, explained(error)))
+    slaves_alone = not any(broker.is_master for broker in info.brokers)
     look.dead.extend(
         entry
         for entry in absent_in(info)
-        if entry.broker.address or not is_shadowed(admin, look, entry.broker)
+        if entry.broker.address or not (slaves_alone and is_elsewhere(admin, look, entry.broker))
     )
     return look
 
 
-def is_shadowed(admin: AdminClient, look: Look, missing: BrokerInfo) -> bool:
-    """Whether a master is missing because its name server has a shadow alone, which is no fault."""
+def is_elsewhere(admin: AdminClient, look: Look, missing: BrokerInfo) -> bool:
+    """Whether a master is missing as it has another name server, which is no fault: here is a
+    shadow, or a slave that follows it.
+    """
+    from aerobee.cli.ha_members import FOLLOWS
     from aerobee.errors import AerobeeError
 
-    slaves = [
-        known.address
-        for known, _ in look.alive
-        if (known.cluster, known.name) == (missing.cluster, missing.name)
-    ]
-    try:
-        return any(admin.replication_status(address).shadow for address in slaves)
-    except AerobeeError:
-        return False  # a slave that does not say it is none of ours
+    for known, _ in look.alive:
+        if (known.cluster, known.name) == (missing.cluster, missing.name):
+            # Slaves of Java 4.9 do not tell.
+            with suppress(AerobeeError):
+                status = admin.replication_status(known.address)
+                if status.shadow or status.state == FOLLOWS:
+                    return True
+    return False
 
 
 def absent_in(info: ClusterInfo) -> list[DeadBroker]:

@@ -207,6 +207,38 @@ def test_a_shadow_has_no_master_and_misses_none(
     assert (done.code, done.err) == (0, "")
 
 
+def test_a_slave_that_follows_alone_at_its_name_server_misses_no_master(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one in another place, which may not register where its master does."""
+    monkeypatch.delenv("NAMESRV_ADDR")
+    pair = {"brokerName": "b", "brokerIP1": HOST, "haPeers": HOST}
+    with BrokerProcess(data=tmp_path / "master", settings=pair) as master:
+        settings = pair | {
+            "brokerRole": "SLAVE",
+            "brokerId": 1,
+            "haMasterAddress": f"{HOST}:{master.ports.ha}",
+        }
+        with (
+            BrokerProcess(data=tmp_path / "slave", settings=settings) as slave,
+            AdminClient(slave.namesrv_address) as admin,
+        ):
+            at, where = slave.address, ("--namesrv", slave.namesrv_address)
+            eventually(
+                lambda: admin.replication_status(at).state == "following",
+                within_s=60.0,
+                what="a slave that follows",
+            )
+            done = call("cluster", "info", "--json", *where)
+            assert ([row["id"] for row in done.document], done.code, done.err) == ([1], 0, "")
+            master.kill()
+            eventually(
+                lambda: call("cluster", "info", *where).code == 4,
+                within_s=60.0,
+                what="a master that is missing",
+            )
+
+
 def test_what_only_a_missing_master_has_is_defined_at_no_other(
     call: Call, topic: str, leaderless: str, tmp_path: Path
 ) -> None:
