@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from aerobee.cli.broker import LOG_LEVELS
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.dead import at_each
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import Output, echo, escaped, output_options
+from aerobee.errors import AerobeeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +46,18 @@ def get(
     """Print all settings, or those of these names, in any spelling."""
     rows: list[dict[str, str]] = []
     with connection.admin() as admin:
-        for name in named(admin, broker, every=every):
+
+        def rows_of(name: str | None) -> list[dict[str, str]]:
             place = {"broker": name} if every and name else {}
-            rows += ({**place, **row} for row in settings_of(admin, name, names))
+            return [{**place, **row} for row in settings_of(admin, name, names)]
+
+        try:
+            for part in at_each(named(admin, broker, every=every), rows_of):
+                rows += part
+        except AerobeeError:
+            if rows:
+                output.rows(rows)
+            raise
     output.rows(rows)
 
 
@@ -71,9 +83,7 @@ def named(admin: AdminClient, broker: str | None, *, every: bool) -> list[str | 
     if broker is not None:
         raise click.UsageError("--broker or --all, not both")
     info = admin.cluster_info()
-    masters = [broker.name for broker in info.brokers if broker.is_master]
-    # A missing master comes last, so that its error keeps the change from no other.
-    return [*masters, *(broker.name for broker in info.missing_masters)]
+    return [broker.name for broker in (*info.brokers, *info.missing_masters) if broker.is_master]
 
 
 @config.command("set")
@@ -97,11 +107,13 @@ def set_values(
     """
     pairs = dict(split(value) for value in values)
     with connection.admin() as admin:
-        remarks = [
-            admin.update_broker_config(pairs, name) for name in named(admin, broker, every=every)
-        ]
-    for remark in dict.fromkeys(filter(None, remarks)):
-        echo(f"aerobee: {escaped(remark)}", err=True)
+        shown = {""}
+        for remark in at_each(
+            named(admin, broker, every=every), partial(admin.update_broker_config, pairs)
+        ):
+            if remark not in shown:
+                shown.add(remark)
+                echo(f"aerobee: {escaped(remark)}", err=True)
     if output.for_programs:
         output.rows({"key": name, "value": value} for name, value in pairs.items())
     for name, value in pairs.items():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.dead import at_each
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
 from aerobee.cli.surroundings import confirm
@@ -68,8 +69,8 @@ def clean(
         where = ", ".join(names)
         if not (dry_run or yes):
             confirm(f"delete {WHAT[what]} on {where}?")
-        for name in () if dry_run else names:
-            cleaner(admin, what)(name)
+        for _ in at_each(() if dry_run else names, cleaner(admin, what)):
+            pass
     output.rows({"broker": name, "what": what, "asked": not dry_run} for name in names)
     output.say(f"{'would ask' if dry_run else 'asked'} {where} to delete {WHAT[what]}")
 

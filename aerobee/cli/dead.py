@@ -6,18 +6,21 @@ A broker that answers and refuses is not dead: it is shown as forbidden, or as f
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from aerobee.cli.border import FAILED, NOT_REACHABLE, complain, explained
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aerobee.admin import BrokerInfo, ClusterInfo
     from aerobee.blocking import AdminClient
     from aerobee.errors import AerobeeError, BrokerError, TransportError
+
+N = TypeVar("N")
+T = TypeVar("T")
 
 
 class DeadBroker(NamedTuple):
@@ -137,6 +140,29 @@ def leave_out(admin: AdminClient, dead: Sequence[DeadBroker]) -> None:
     """Have the client ask these brokers nothing, nor miss the masters among them."""
     masters = [entry.broker.name for entry in dead if entry.broker.is_master]
     admin.leave_out([*(entry.broker.address for entry in dead), *masters])
+
+
+def at_each(brokers: Iterable[N], ask: Callable[[N], T]) -> Iterator[T]:
+    """The answers of brokers, by name; one that fails keeps the question from no other.
+
+    Raises: the first AerobeeError, at the end; its note names the brokers without one.
+    """
+    from aerobee.errors import AerobeeError
+
+    failed: list[AerobeeError] = []
+    done: list[str] = []
+    for name in brokers:
+        try:
+            answer = ask(name)
+        except AerobeeError as error:
+            failed.append(error)
+        else:
+            done.append(str(name))
+            yield answer
+    if failed:
+        if done:
+            failed[0].add_note(f"no error at {', '.join(done)}")
+        raise failed[0]
 
 
 def end_with(dead: Sequence[DeadBroker]) -> None:

@@ -187,7 +187,7 @@ def settings_of(file: Path | None) -> str:
 def of_cluster(made: Bundle, connection: Connection) -> None:
     """The answers of name server and brokers."""
     from aerobee.cli.cluster import broker_rows
-    from aerobee.cli.dead import look_at
+    from aerobee.cli.dead import leave_out, look_at
 
     with made.trying("cluster"), connection.admin() as admin:
         look = look_at(admin)
@@ -196,7 +196,7 @@ def of_cluster(made: Bundle, connection: Connection) -> None:
             made.errors[f"broker {entry.broker.name}"] = made.masking.text(entry.why)
         for refusing in look.refusing:
             made.errors[f"broker {refusing.broker.name}"] = made.masking.text(str(refusing.error))
-        admin.leave_out(entry.broker.address for entry in look.dead)
+        leave_out(admin, look.dead)
         for broker, stats in look.alive:
             made.json(f"brokers/{broker.name}-{broker.broker_id}/figures.json", stats)
             with made.trying(f"settings of {broker.name}"):

@@ -1,6 +1,7 @@
 """`aerobee cluster`, `connections`, `broker config` and `top` against a real broker."""
 
 import json
+import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -179,6 +180,20 @@ def test_a_group_without_a_master_is_not_left_out_in_silence(
     assert (there.code, "no broker that answers knows" in there.err) == (4, True)
 
 
+def test_what_the_others_know_is_shown_while_a_group_has_no_master(
+    call: Call, broker: AnyBroker, group: str, leaderless: str, tmp_path: Path
+) -> None:
+    done = call("broker", "config", "get", "fileReservedTime", "--all", "--json")
+    assert (done.code, NO_MASTER in done.err) == (4, True)
+    assert "fileReservedTime" in [row["key"] for row in done.document]
+    bundle = tmp_path / "b.tar.gz"
+    assert call("support", "bundle", str(bundle)).code == 0
+    with tarfile.open(bundle) as archive:
+        file = archive.extractfile("aerobee-support/tables.json")
+        assert file is not None
+        assert json.load(file)["groups"] >= 1
+
+
 def test_a_user_changed_while_a_group_has_no_master_is_said_to_miss_there(
     broker: AnyBroker, leaderless: str
 ) -> None:
@@ -268,7 +283,12 @@ def test_a_change_everywhere_says_which_group_has_no_master(
         done = call(*words)
         assert (done.code, NO_MASTER in done.err) == (4, True), (words, done)
         assert not done.out, words
-    assert "no error at" in call("group", "create", f"other-{group}").err
+    for words in (
+        ("group", "create", f"other-{group}"),
+        ("broker", "config", "set", "fileReservedTime=72", "--all"),
+        ("broker", "clean", "topics", "--yes"),
+    ):
+        assert "no error at" in call(*words).err, words
     assert call("group", "describe", f"other-{group}", "--json").document["name"]
 
 
