@@ -147,6 +147,7 @@ def at_each(brokers: Iterable[N], ask: Callable[[N], T]) -> Iterator[T]:
 
     Raises: the first AerobeeError, at the end; its note names the brokers without one.
     """
+    from aerobee.client.steps.admin.brokers import raise_first
     from aerobee.errors import AerobeeError
 
     failed: list[AerobeeError] = []
@@ -159,10 +160,7 @@ def at_each(brokers: Iterable[N], ask: Callable[[N], T]) -> Iterator[T]:
         else:
             done.append(str(name))
             yield answer
-    if failed:
-        if done:
-            failed[0].add_note(f"no error at {', '.join(done)}")
-        raise failed[0]
+    raise_first(failed, done)
 
 
 def end_with(dead: Sequence[DeadBroker]) -> None:

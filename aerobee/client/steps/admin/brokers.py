@@ -116,6 +116,11 @@ def at_each(brokers: Iterable[Broker], change: Callable[[Broker], Steps[object]]
             failed.append(error)
         else:
             done.append(target.name)
+    raise_first(failed, done)
+
+
+def raise_first(failed: Sequence[AerobeeError], done: Sequence[str]) -> None:
+    """Raise the first error, if there is any, with a note that names the brokers without one."""
     if failed:
         if done:
             failed[0].add_note(f"no error at {', '.join(done)}")
