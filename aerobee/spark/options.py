@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from msgspec import Meta, field, structs
 
+from aerobee.client.steps.producer_batch import BATCH_MESSAGES
 from aerobee.errors import ConfigurationError
 from aerobee.spark import option_values as values
 from aerobee.spark.cluster_options import ClusterOptions, fill_cluster
@@ -187,8 +188,8 @@ class WriteOptions(ClusterOptions, frozen=True, kw_only=True):
     """Producer group named in sends."""
     batch_bytes: Annotated[int, Meta(ge=1, le=LARGEST_BODY), BYTES] = MiB
     """Bytes per request, at most 4 MiB; keep it below the broker's `maxMessageSize`."""
-    batch_rows: Annotated[int, Meta(ge=1, le=10_000)] = 256
-    """Messages per request."""
+    batch_rows: Annotated[int, Meta(ge=1, le=BATCH_MESSAGES)] = 256
+    """Messages per request, at most 4096: the header of an answer has an id of each."""
     window: Annotated[int, Meta(ge=1, le=1024)] = 8
     """Requests in flight per task and broker."""
     send_timeout_ms: TimeoutMs = 3_000

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 1 << 20
 """The encoded size at which `send_batch` begins another request."""
+BATCH_MESSAGES = 4096
+"""The most messages of a batch. The header of its answer has an id of each, up to 57 bytes of a
+broker at an IPv6 address: a longer header than `MAX_HEADER_BYTES` would end the connection, and the
+batch would be stored again by each try.
+"""
 PREPARED = 4
 """The bit of a sysFlag that marks a half message."""
 
@@ -160,8 +165,8 @@ def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
     """Split messages into batches, given as indexes in the list.
 
     A batch has the same topic, wait_store_ok and ordering key; at most `limit_bytes` unless one
-    message alone is larger. A delayed message is alone: brokers refuse them in batches. So is one
-    with a priority, which would have no effect there.
+    message alone is larger, and at most BATCH_MESSAGES. A delayed message is alone: brokers refuse
+    them in batches. So is one with a priority, which would have no effect there.
     """
     chunks: list[list[int]] = []
     open_chunks: dict[tuple[str, bool, str | None], tuple[list[int], int]] = {}
@@ -172,7 +177,7 @@ def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
         kind = (message.topic, message.wait_store_ok, message.ordering_key)
         size = batch_size(message)
         chunk, used = open_chunks.get(kind, ([], 0))
-        if not chunk or used + size > limit_bytes:
+        if not chunk or used + size > limit_bytes or len(chunk) == BATCH_MESSAGES:
             chunk, used = [], 0
             chunks.append(chunk)
         chunk.append(index)

@@ -90,6 +90,17 @@ async def test_a_large_batch_is_split(front: Front, fresh: Fresh) -> None:
     assert len({result.queue for result in results}) > 1
 
 
+async def test_a_batch_of_many_tiny_messages_is_stored_once(front: Front, fresh: Fresh) -> None:
+    """The answer to a batch names each message: of too many its header would be refused."""
+    topic = fresh("topic")
+    async with front.producer() as producer, front.admin() as admin:
+        results = await producer.send_batch([Message(topic, b"x")] * 8_100)
+        assert all(result.ok for result in results)
+        places = {(result.queue, result.queue_offset) for result in results}
+        description = await admin.describe_topic(topic)
+    assert len(places) == sum(queue.end for queue in description.queues) == 8_100
+
+
 async def test_what_is_sent_soon_is_stored_in_the_order_of_each_key(
     front: Front, fresh: Fresh
 ) -> None:

@@ -31,6 +31,7 @@ from aerobee.errors import (
     SendFailedError,
 )
 from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.frame import MAX_HEADER_BYTES
 from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
 from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
@@ -463,6 +464,13 @@ def test_chunks_keep_order_and_size_and_lose_nothing(sizes: list[int], topics: i
         assert chunk == sorted(chunk)
         assert len({messages[place].topic for place in chunk}) == 1
         assert len(chunk) == 1 or sum(sizes[place] for place in chunk) <= 4096
+
+
+def test_ids_of_a_whole_batch_fit_into_the_header_of_its_answer() -> None:
+    """A broker at an IPv6 address names each message by 56 characters."""
+    chunks = split([Message("T", b"x")] * 10_000, 1 << 30)
+    assert sum(map(len, chunks)) == 10_000
+    assert max(map(len, chunks)) * len("0" * 56 + ",") < MAX_HEADER_BYTES - 4096
 
 
 def test_the_hash_drops_the_sign_as_java_does() -> None:
