@@ -8,7 +8,7 @@ refused where they are given, and such results where they come back.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
@@ -35,7 +35,7 @@ def check_function(what: str, function: object, *, awaited: bool = False) -> Non
 
 def check_result(what: str, result: object) -> None:
     """Check that a result is none that has to be awaited or iterated first. Raises: TypeError."""
-    if isinstance(result, (Awaitable, AsyncIterator, Generator)):
+    if isinstance(result, (Awaitable, AsyncGenerator, Generator)):
         close = getattr(result, "close", None)
         if close is not None:
             close()  # A coroutine would warn that it was never awaited.

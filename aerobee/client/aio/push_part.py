@@ -192,8 +192,17 @@ class PushPart(Part):
         return verdict_of_error(border.error, len(batch.messages))
 
     async def _in_thread(self, handler: Handler, batch: Batch) -> object:
+        """Call a plain function. A thread cannot be stopped: the worker waits, unless it closes."""
         call = partial(call_in_thread, handler, batch.messages)
-        return await anyio.to_thread.run_sync(call, limiter=self._threads, abandon_on_cancel=True)
+        give_up, batch.give_up = batch.give_up, None
+        try:
+            return await anyio.to_thread.run_sync(
+                call, limiter=self._threads, abandon_on_cancel=True
+            )
+        finally:
+            batch.give_up = give_up
+            if batch.given_up and give_up is not None:
+                give_up()  # The coroutine that it may have returned would come too late.
 
 
 def cancelled() -> bool:

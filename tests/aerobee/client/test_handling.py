@@ -2,11 +2,12 @@
 
 from math import inf, nan
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from aerobee import BatchFailed, ReceivedMessage, Reject, RetryLater
-from aerobee.client.handling import verdict_of_error
+from aerobee.client.handling import verdict_of_error, verdict_of_result
 from aerobee.errors import ConfigurationError
 from tests.aerobee.client.steps.test_held_queue import message
 
@@ -27,6 +28,11 @@ def test_a_place_outside_of_the_batch_makes_all_of_it_fail(
     verdict = verdict_of_error(BatchFailed(wrong, level=4), 3)
     assert (verdict.failed(BATCH), verdict.level) == (BATCH, 4)
     assert f"BatchFailed names [{wrong[-1]}] of a batch of 3" in caplog.text
+
+
+def test_a_mock_may_stand_for_a_handler() -> None:
+    """It has every method, `__anext__` too, and nobody has to await what it returns."""
+    assert verdict_of_result(MagicMock()(BATCH)) is None
 
 
 @pytest.mark.parametrize("wrong", [["0"], [0.0], [BATCH[0]], [None]])

@@ -244,6 +244,29 @@ async def test_a_handler_that_takes_too_long_loses_its_messages(front: Front, fr
     assert outcomes == ["SUCCESS", "TIME_OUT"]
 
 
+async def test_a_plain_handler_that_takes_too_long_keeps_its_worker(
+    front: Front, fresh: Fresh, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No thread can be stopped: while all are busy, no more handlers run than `concurrency`."""
+    topic = fresh("topic")
+    await send(front, topic, b"0", b"1")
+    begun: list[bytes] = []
+    over = threading.Event()
+
+    def blocking(messages: Sequence[ReceivedMessage]) -> None:
+        begun.append(messages[0].body)
+        over.wait(WITHIN_S)
+
+    consumer = front.push(fresh("group"), start_from=FIRST, concurrency=1, handler_timeout=0.2)
+    consumer.subscribe(topic, handler=blocking)
+    async with consumer:
+        await until(lambda: "a handler took more than" in caplog.text)
+        await anyio.sleep(0.3)  # Time enough for another worker, if there were one.
+        assert len(begun) == 1
+        over.set()
+        await until(lambda: {b"0", b"1"} <= set(begun))
+
+
 async def test_pulls_stop_while_handlers_are_behind(front: Front, fresh: Fresh) -> None:
     topic, group = fresh("topic"), fresh("group")
     await send(front, topic, *[b"%d" % n for n in range(400)])
