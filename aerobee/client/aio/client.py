@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 
 from aerobee.client.connect_attempt import ConnectAttempt
-from aerobee.client.factory import check_process, make_config, make_instance
+from aerobee.client.factory import check_process, is_copy, make_config, make_instance
 from aerobee.client.life import Event, Life, State
 from aerobee.client.security import link_of
 from aerobee.client.steps.effects import Ask, Wait
@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 CLOSE_WITHIN_S = 5.0
 """The timeout for unregistering at the end, even when the surrounding scope is cancelled."""
+ALIVE = (State.STARTING, State.RUNNING, State.CLOSING)
+"""The states in which the client has tasks in its event loop."""
 INSIDE: ContextVar[frozenset[Client]] = ContextVar("INSIDE", default=frozenset())
 """The clients whose task group runs this code: a handler, a checker, and whatever they start."""
 
@@ -69,7 +71,7 @@ class Client:
         self._outer: TaskGroup | None = None
         self._host: asyncio.Task[None] | None = None
         self._loop: object = None
-        """The event loop that runs the client."""
+        """The event loop that runs the client, since its start."""
         self._stop = anyio.Event()
         self._stopped = anyio.Event()
 
@@ -124,11 +126,16 @@ class Client:
             if self._life.state is State.STARTING:
                 # Not even the first task was there to say so.
                 self._life.on(Event.ENDED)
+            elif self._life.state is State.LOST:
+                # The same in a group of the caller, which has cancelled its tasks.
+                self._life.on(Event.CLOSE)
+                self.reset()
             raise
 
     def _prepare(self) -> None:
         self._life.on(Event.START)
         self._stop, self._stopped = anyio.Event(), anyio.Event()
+        self._loop = running_loop()
 
     async def _start_host(self) -> None:
         """Run in a task of its own, so that different tasks may call start and aclose."""
@@ -144,6 +151,11 @@ class Client:
         try:
             await asyncio.wait({self._host, started}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
+            if self._life.state is State.RUNNING:
+                # The start was cancelled at the very moment when it succeeded.
+                await self.aclose()
+                self.reset()
+                raise
             self._host.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait({self._host})
@@ -157,7 +169,6 @@ class Client:
         `async with` shields: a cancelled block still needs its client to unregister.
         """
         failure: AerobeeError | None = None
-        self._loop = running_loop()
         self._channels.clear()
         self.instance.open()
         try:
@@ -165,11 +176,11 @@ class Client:
                 try:
                     await self.perform(self.instance.reach(self.instance.config.connect_timeout))
                     self._group.start_soon(self.perform, self.instance.housekeeping())
+                    # A start that was cancelled meanwhile ends here, before it cannot any more.
+                    await anyio.lowlevel.checkpoint_if_cancelled()
                     if self._life.on(Event.STARTED) is State.CLOSING:
                         self._stop.set()
                     task_status.started()
-                    # A start that was cancelled meanwhile ends here, before it cannot any more.
-                    await anyio.lowlevel.checkpoint_if_cancelled()
                     self._group.cancel_scope.shield = shield
                     await self._stop.wait()
                 except AerobeeError as error:
@@ -194,8 +205,11 @@ class Client:
         """Close every connection and end every task; a second call does nothing.
 
         In a task of this client, as a handler is, it does not wait for the end: what still runs is
-        cancelled.
+        cancelled. In a forked process it does nothing. Raises: ClientStateError in another event
+        loop, while the client runs.
         """
+        if not self.closes_here():
+            return
         begun = self._life.on(Event.CLOSE) not in (State.NEW, State.CLOSED)
         self._stop.set()
         if not begun or self.runs_this_task:
@@ -203,9 +217,22 @@ class Client:
         with anyio.CancelScope(shield=True):
             await self._stopped.wait()
         if self._host is not None:
-            await asyncio.wait({self._host})
+            if not self._host.done():
+                # The loop of a task that is done may be closed: nobody waits for anything there.
+                await asyncio.wait({self._host})
             if not self._host.cancelled():
                 self._host.result()
+
+    def closes_here(self) -> bool:
+        """Whether a close has any effect: in a forked process the client is the parent's.
+
+        Raises: ClientStateError in another event loop, while the client runs.
+        """
+        if is_copy(self.instance):
+            return False
+        if self._life.state in ALIVE:
+            self._check_loop()
+        return True
 
     def reset(self) -> None:
         """Let a closed client start again: the start of what owns it has failed."""
@@ -251,13 +278,17 @@ class Client:
         if refusal is not None:
             raise refusal
         check_process(self.instance)
+        self._check_loop()
+        assert self._group is not None
+        return self._group
+
+    def _check_loop(self) -> None:
+        """Check that this is the event loop of the client. Raises: ClientStateError."""
         if running_loop() is not self._loop:
             raise ClientStateError(
                 "this client runs in another event loop: use it there, for example by "
                 "asyncio.run_coroutine_threadsafe, or make one here"
             )
-        assert self._group is not None
-        return self._group
 
     # ── Effects ──
 

@@ -96,8 +96,11 @@ class Part:
         """Unregister from the brokers, for at most 5 s, and close. A second call does nothing.
 
         Called by a handler or a checker, it does not wait: the close begins at once, and ends when
-        the handlers have returned.
+        the handlers have returned. In a forked process it does nothing. Raises: ClientStateError in
+        another event loop, while the client runs.
         """
+        if not self._client.closes_here():
+            return
         if self._client.runs_this_task:
             if self._life.state is State.RUNNING:
                 self._stop_taking()
@@ -119,6 +122,8 @@ class Part:
             await self._client.aclose()
 
     async def _end_part(self) -> None:
+        if not self._client.closes_here():
+            return
         match self._life.on(Event.CLOSE):
             case State.RUNNING:
                 await self._finish()

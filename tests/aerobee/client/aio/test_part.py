@@ -1,12 +1,14 @@
 """Starts that fail, closes from anywhere, and clients that end by themselves, on every front."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -124,6 +126,32 @@ async def test_a_start_that_is_given_up_leaves_nothing_behind(broker: AnyBroker)
                 accepted, ended = anyio.Event(), anyio.Event()
         await producer.aclose()
         tasks.cancel_scope.cancel()
+
+
+@on_asyncio
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_start_that_is_cancelled_as_it_succeeds_can_be_repeated(
+    broker: AnyBroker, grouped: bool
+) -> None:
+    """As by `asyncio.wait_for`, whose time is over in that very moment."""
+    client = aerobee.Client(broker.namesrv_address)
+    async with anyio.create_task_group() as tasks:
+        group = tasks if grouped else None
+        starting = asyncio.create_task(client.start(group))
+        with anyio.fail_after(WITHIN_S):
+            while not runs(client):
+                await anyio.lowlevel.checkpoint()
+            starting.cancel()
+            await asyncio.wait({starting})
+            assert starting.cancelled()
+            await client.start(group)
+            await client.aclose()
+
+
+def runs(client: aerobee.Client) -> bool:
+    with suppress(ClientStateError):
+        return client.working_group() is not None
+    return False
 
 
 # ── Closes ──
@@ -357,10 +385,40 @@ async def test_use_from_another_event_loop_is_refused_at_once(front: Front, fres
         await producer.send(Message(topic, b"x"))
 
         def elsewhere() -> None:
-            with pytest.raises(ClientStateError, match="another event loop"):
-                asyncio.run(producer.send(Message(topic, b"y")))
+            for call in (partial(producer.send, Message(topic, b"y")), producer.aclose):
+                with pytest.raises(ClientStateError, match="another event loop"):
+                    asyncio.run(asyncio.wait_for(call(), WITHIN_S))
 
         await anyio.to_thread.run_sync(elsewhere)
+        assert (await producer.send(Message(topic, b"z"))).ok
+
+
+def test_a_client_that_one_run_of_asyncio_has_left_open_is_closed_in_the_next(
+    broker: AnyBroker, fresh: Fresh
+) -> None:
+    parts = (
+        aerobee.Client(broker.namesrv_address),
+        aerobee.Producer(broker.namesrv_address),
+        aerobee.PullConsumer(fresh("group"), broker.namesrv_address),
+        aerobee.PopConsumer(fresh("group"), broker.namesrv_address),
+        aerobee.PushConsumer(fresh("group"), broker.namesrv_address),
+    )
+    for part in parts:
+        asyncio.run(part.start())
+        asyncio.run(asyncio.wait_for(part.aclose(), WITHIN_S))
+
+
+@on_loops
+async def test_a_close_in_a_forked_process_closes_nothing(
+    front: Front, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections are the parent's, and the tasks of the client do not run there."""
+    async with front.client() as client, front.producer(client=client) as producer:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            await producer.aclose()
+            await client.aclose()
+        assert (await producer.send(Message(fresh("topic"), b"x"))).ok
 
 
 # ── What users hand over ──
