@@ -71,6 +71,9 @@ class Message:
             raise TypeError(f"flag is an int, not {type(self.flag).__name__}")
         if isinstance(self.keys, str):
             raise TypeError("keys is a sequence of strings: write keys=[...]")
+        if not isinstance(self.keys, (list, tuple)):
+            # An iterator would be at its end when the keys are written.
+            self.keys = tuple(self.keys)
 
     @property
     def delayed(self) -> bool:

@@ -93,6 +93,8 @@ class ConsumerConfig:
             if callback is not None:
                 check_function(name, callback)
         check_topic(self.trace_topic)
+        check_kind("start_from", self.start_from, ConsumeFrom, datetime)
+        check_kind("model", self.model, MessageModel)
         if isinstance(self.start_from, datetime):
             epoch_ms(self.start_from)
         if not self.auto_commit_interval >= 1.0:
@@ -262,6 +264,16 @@ def within(name: str, value: float, least: float, most: float) -> None:
         raise ConfigurationError(f"{name} is {value:g}: {least:g} to {most:g}")
 
 
+def check_kind(name: str, value: object, *kinds: type) -> None:
+    """Check the type of an option, of which another one would be taken for the default.
+
+    Raises: ConfigurationError.
+    """
+    if not isinstance(value, kinds):
+        known = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigurationError(f"{name} is {value!r}: it must be a {known}")
+
+
 def push_config(group: str, options: PushOptions) -> tuple[PushConfig, ClientOptions]:
     """The options of a push consumer and those of its client. Raises: ConfigurationError."""
     own, rest = divided(options, PushConfig)
@@ -307,6 +319,7 @@ class PopConfig:
     def __post_init__(self) -> None:
         check_name("consumer group", self.group, GROUP_MAX)
         check_topic(self.trace_topic)
+        check_kind("start_from", self.start_from, ConsumeFrom)
         check_invisible(self.invisible)
 
 

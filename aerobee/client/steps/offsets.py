@@ -94,12 +94,15 @@ class Offsets:
         return first.store_timestamp if first.queue_offset == offset else None
 
     def resolve(self, queue: MessageQueue, position: ConsumeFrom | datetime) -> Steps[int]:
-        """The current offset of `position`."""
+        """The current offset of `position`. Raises: TypeError for anything else."""
         if isinstance(position, datetime):
             return (yield from self.at_time(queue, position))
         if position is ConsumeFrom.FIRST:
             return (yield from self.lowest(queue))
-        return (yield from self.end(queue))
+        if position is ConsumeFrom.LAST:
+            return (yield from self.end(queue))
+        # An offset in a text, or of numpy: the end in its place would skip all messages.
+        raise TypeError(f"a position is an int, a ConsumeFrom or a datetime, not {position!r}")
 
     def committed(self, queue: MessageQueue, *, zero: bool | None = None) -> Steps[int | None]:
         """The group's committed offset; None without one.

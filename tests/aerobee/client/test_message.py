@@ -44,6 +44,13 @@ def test_a_flag_that_is_no_number_is_refused_at_once() -> None:
             check_message(Message("T", b"x", flag=flag), 100)
 
 
+def test_keys_of_an_iterator_are_kept() -> None:
+    """Checks read them before they are written."""
+    message = Message("T", b"x", keys=(key for key in ("a", "b")))  # type: ignore[arg-type]  # that is the point
+    check_message(message, 100)
+    assert message.keys == ("a", "b")
+
+
 def test_keys_given_as_one_string_are_refused() -> None:
     with pytest.raises(TypeError, match="keys="):
         Message("T", b"x", keys="k1")

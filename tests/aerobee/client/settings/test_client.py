@@ -1,10 +1,11 @@
 """Name-server addresses and options."""
 
 from math import inf
+from typing import Any
 
 import pytest
 
-from aerobee import Client, Producer
+from aerobee import Client, PopConsumer, Producer, PullConsumer, PushConsumer
 from aerobee.client.settings.client import ClientConfig, RetryPolicy, name_servers
 from aerobee.errors import ConfigurationError
 
@@ -47,6 +48,20 @@ def test_options_that_cannot_work_are_refused() -> None:
         ClientConfig(name_servers=("a:1",), client_id="c", process_id=1, request_timeout=0)
     with pytest.raises(ConfigurationError, match="connect_timeout"):
         ClientConfig(name_servers=("a:1",), client_id="c", process_id=1, connect_timeout=inf)
+
+
+@pytest.mark.parametrize("wrong", ["FIRST", "first", 0, None])
+@pytest.mark.parametrize("kind", [PullConsumer, PushConsumer, PopConsumer])
+def test_a_beginning_of_another_kind_is_no_default(kind: type[Any], wrong: object) -> None:
+    """Taken for the end, it would skip all that a new group is meant to get."""
+    with pytest.raises(ConfigurationError, match=r"start_from is .*ConsumeFrom"):
+        kind("group", "a:1", start_from=wrong)
+
+
+def test_a_model_of_another_kind_is_no_default() -> None:
+    wrong: Any = "BROADCASTING"
+    with pytest.raises(ConfigurationError, match=r"model is 'BROADCASTING': .*MessageModel"):
+        PushConsumer("group", "a:1", model=wrong)
 
 
 def test_an_option_that_does_not_exist_is_refused() -> None:

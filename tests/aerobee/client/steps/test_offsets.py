@@ -1,7 +1,8 @@
-"""Broadcasting groups against a real broker, on every front."""
+"""Broadcasting groups and positions against a real broker, on every front."""
 
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import anyio
@@ -68,6 +69,23 @@ async def test_pull_consumers_broadcast_too(front: Front, fresh: Fresh, tmp_path
         await send(front, topic, b"4")
     with pytest.raises(ConfigurationError, match="nothing is sent back"):
         front.consumer(group, retry=True, **options)
+
+
+@pytest.mark.parametrize("wrong", ["0", 0.0, date(2026, 1, 1), None])
+async def test_a_position_of_another_kind_is_refused(
+    front: Front, fresh: Fresh, wrong: object
+) -> None:
+    """The end would skip all messages that an offset written as a text stands in front of."""
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, b"1")
+    async with front.consumer(group) as consumer, front.admin() as admin:
+        queues = await consumer.queues(topic)
+        await consumer.assign(queues)
+        await consumer.commit(dict.fromkeys(queues, 0))
+        with pytest.raises(TypeError, match="a position is an int"):
+            await consumer.seek(queues[0], wrong)
+        with pytest.raises(TypeError, match="a position is an int"):
+            await admin.reset_offsets(group, topic, wrong)
 
 
 def files(folder: Path, pattern: str) -> list[Path]:
