@@ -64,8 +64,8 @@ WORDS = {
     "after a cancellation the broker asks later. Raises: TransactionError and as\n"
     "        `send` before": "after Ctrl-C the broker asks later. Raises: TransactionError and as "
     "`send`\n        before",
-    """A closed consumer returns none. Messages that arrive for a cancelled call are given back at
-        once, not after `invisible`. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
+    """A closed consumer returns none. Messages that arrive for a cancelled call go to the next one
+        for the same, or are given back. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
 """: """A closed consumer returns none. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
 """,
     """Await the returned object

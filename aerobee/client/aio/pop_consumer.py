@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack
 
 from aerobee.client.aio.part import Part
-from aerobee.client.aio.receiving import receive
+from aerobee.client.aio.receiving import Receiver
 from aerobee.client.members import pop_member
 from aerobee.client.settings.client import divided
 from aerobee.client.settings.consumers import PopConfig, PopOptions
@@ -43,6 +43,7 @@ class PopConsumer(Part):
         own, rest = divided(options, PopConfig)
         super().__init__(namesrv, client, rest)
         self._popper = pop_member(self._client.instance, PopConfig(group=group, **own))
+        self._receiver = Receiver(self._client, self._popper)
 
     def _begin(self) -> None:
         for steps in self._popper.begin():
@@ -75,11 +76,11 @@ class PopConsumer(Part):
     ) -> list[ReceivedMessage]:
         """Return messages as soon as there are any, at most 32; none after `wait` seconds.
 
-        A closed consumer returns none. Messages that arrive for a cancelled call are given back at
-        once, not after `invisible`. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
+        A closed consumer returns none. Messages that arrive for a cancelled call go to the next one
+        for the same, or are given back. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
         ConfigurationError, RouteNotFoundError, BrokerError, TransportError.
         """
-        return await receive(self._client, self._popper, topic, max_messages, wait, expression)
+        return await self._receiver.receive(topic, max_messages, wait, expression)
 
     def messages(
         self, topic: str, *, expression: Expression = "*"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack
 
 from aerobee.client.blocking.part import Part
-from aerobee.client.blocking.receiving import receive
+from aerobee.client.blocking.receiving import Receiver
 from aerobee.client.members import pop_member
 from aerobee.client.settings.client import divided
 from aerobee.client.settings.consumers import PopConfig, PopOptions
@@ -47,6 +47,7 @@ class PopConsumer(Part):
         own, rest = divided(options, PopConfig)
         super().__init__(namesrv, client, rest)
         self._popper = pop_member(self._client.instance, PopConfig(group=group, **own))
+        self._receiver = Receiver(self._client, self._popper)
 
     def _begin(self) -> None:
         for steps in self._popper.begin():
@@ -84,7 +85,7 @@ class PopConsumer(Part):
         A closed consumer returns none. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
         ConfigurationError, RouteNotFoundError, BrokerError, TransportError.
         """
-        return receive(self._client, self._popper, topic, max_messages, wait, expression)
+        return self._receiver.receive(topic, max_messages, wait, expression)
 
     def messages(self, topic: str, *, expression: Expression = "*") -> Iterator[ReceivedMessage]:
         """Iterate over messages until the consumer is closed; asking for the next acknowledges one.

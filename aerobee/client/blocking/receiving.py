@@ -1,4 +1,4 @@
-"""One `receive` of the blocking POP consumer, in the caller's thread."""
+"""The `receive` calls of the blocking POP consumer, in the caller's thread."""
 
 from __future__ import annotations
 
@@ -13,15 +13,25 @@ if TYPE_CHECKING:
     from aerobee.client.steps.popping import Popper
 
 
-def receive(
-    client: Client, popper: Popper, topic: str, most: int, wait_s: float, expression: Expression
-) -> list[ReceivedMessage]:
-    """Return messages as soon as there are any. Raises: as `Popper.receive`, ClientStateError."""
-    try:
-        client.check_works()
-        return client.perform(popper.receive(topic, most, wait_s, expression))
-    except ClientClosedError:
-        # The consumer may have been closed by another thread, and its client with it.
-        if popper.closing.is_set:
-            return []
-        raise
+class Receiver:
+    """The calls of one consumer."""
+
+    def __init__(self, client: Client, popper: Popper) -> None:
+        self._client = client
+        self._popper = popper
+
+    def receive(
+        self, topic: str, most: int, wait_s: float, expression: Expression
+    ) -> list[ReceivedMessage]:
+        """Return messages as soon as there are any.
+
+        Raises: as `Popper.receive`, ClientStateError.
+        """
+        try:
+            self._client.check_works()
+            return self._client.perform(self._popper.receive(topic, most, wait_s, expression))
+        except ClientClosedError:
+            # The consumer may have been closed by another thread, and its client with it.
+            if self._popper.closing.is_set:
+                return []
+            raise

@@ -547,6 +547,27 @@ async def test_messages_for_a_cancelled_receive_are_given_back_at_once(
         await other.ack(*messages)
 
 
+@on_loops
+async def test_messages_for_a_cancelled_receive_go_to_the_next(front: Front, fresh: Fresh) -> None:
+    """A broker answers the oldest request first; given back, the message would be tried again."""
+    topic, group = fresh("topic"), fresh("group")
+    async with front.admin() as admin:
+        await admin.create_topic(topic, queues=1)
+    async with front.producer() as producer, front.pop(group, start_from=FIRST) as consumer:
+        assert await consumer.receive(topic, wait=0) == []
+        for body in (b"1", b"2"):
+            for _ in range(5):
+                with anyio.move_on_after(0.05) as scope:
+                    await consumer.receive(topic, wait=30)
+                assert scope.cancelled_caught
+            assert await consumer.receive(topic, wait=0.05) == []
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(producer.send, Message(topic, body))
+                (message,) = await consumer.receive(topic, wait=WITHIN_S)
+            assert (message.body, message.reconsume_times) == (body, 0)
+            await consumer.ack(message)
+
+
 @on_asyncio
 async def test_steps_that_meet_the_close_of_their_client_end_with_it(front: Front) -> None:
     """They go on once more between the close, in a task of the client, and their cancellation."""
