@@ -30,6 +30,7 @@ from aerobee.remoting.server import boss
 from aerobee.remoting.server.reactor import Listener
 from aerobee.remoting.server.turns import in_slices
 from aerobee.store.flags import Flag
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     import socket
@@ -165,7 +166,7 @@ class BrokerController(Server):
         """Recover in a thread: nothing else uses the store yet, and the loop answers probes."""
         async with trio.open_nursery() as beside:
             beside.start_soon(self._tell_progress)
-            recovery = await trio.to_thread.run_sync(self.broker.load)
+            recovery = await in_thread(self.broker.load)
             beside.cancel_scope.cancel()
         return recovery
 

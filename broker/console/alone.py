@@ -21,6 +21,7 @@ from aerobee.broker.process.log_stream import LineStream
 from aerobee.cli.connection import ACCOUNT
 from aerobee.client.blocking.client import Client
 from aerobee.store.files.system_clock import SystemClock
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     import socket
@@ -56,7 +57,7 @@ async def serve(listener: socket.socket, connection: Connection, config: Console
                     break
     finally:
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(console.close)
+            await in_thread(console.close)
 
 
 def make_console(connection: Connection, config: ConsoleConfig) -> Console:

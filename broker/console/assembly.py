@@ -12,6 +12,7 @@ from aerobee.broker.console.inside import InsideClient, InsideSockets, options_o
 from aerobee.broker.console.looks.looking import Tables
 from aerobee.broker.console.looks.own import OwnBroker
 from aerobee.broker.console.web import serve_console
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     import socket
@@ -35,7 +36,7 @@ async def serve(
         await serve_console(listener, console, feature.core.config.console, tls)
     finally:
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(console.close)
+            await in_thread(console.close)
 
 
 def make_console(

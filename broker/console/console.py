@@ -21,6 +21,7 @@ from aerobee.broker.console.looks.viewers import Failure, Outcome, Viewer
 from aerobee.broker.console.operations import OPERATIONS
 from aerobee.broker.console.sessions import Logins, Session, Sessions
 from aerobee.errors import AerobeeError
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -236,7 +237,7 @@ class Console:
             raise Failure(403, "read_only", self.readable)
         run = self._run if operation.changes else partial(ending, self._run)
         with trio.move_on_after(CALL_S):
-            return await trio.to_thread.run_sync(
+            return await in_thread(
                 run,
                 viewer,
                 partial(commands.run, operation, arguments, confirmed=confirmed),
@@ -342,7 +343,7 @@ class Console:
         """The result of a function that only computes, over rows that may be many: in a thread, so
         that the loop serves the others meanwhile. Raises: what the function raises.
         """
-        return await trio.to_thread.run_sync(compute, *arguments, limiter=self._computing)
+        return await in_thread(compute, *arguments, limiter=self._computing)
 
     async def rows(self, viewer: Viewer, name: str) -> tuple[Sequence[Mapping[str, Any]], int]:
         """A list by its name in LISTS, and when it was so. Raises: Failure."""

@@ -50,6 +50,7 @@ from aerobee.broker.console.requests import (
 )
 from aerobee.broker.http.app import Slots, serve
 from aerobee.remoting.stats import RemotingStats
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     import socket
@@ -333,7 +334,7 @@ class Api:
         ]
 
     async def _openapi(self, request: Request) -> Response:
-        return JSONResponse(await trio.to_thread.run_sync(document))
+        return JSONResponse(await in_thread(document))
 
     async def _list(self, name: str, request: Request) -> Response:
         known = [parameter["name"] for parameter in QUERY]
@@ -513,5 +514,5 @@ async def serve_console(
         name="console",
     )
     # Templates are compiled, for longer than the loop may be held.
-    app = await trio.to_thread.run_sync(make_app, console, config)
+    app = await in_thread(make_app, console, config)
     await serve(app, listener, slots, tls, streams=True, task_status=task_status)

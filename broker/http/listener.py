@@ -26,6 +26,7 @@ from aerobee.broker.config.settings.metrics import MetricsConfig
 from aerobee.broker.http.health import everybody
 from aerobee.broker.process.host import listeners_on
 from aerobee.remoting.server.boss import listen
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -111,7 +112,7 @@ async def imported(module: str) -> Any:
     """
     while True:
         try:
-            return await trio.to_thread.run_sync(import_module, module)
+            return await in_thread(import_module, module)
         except (OSError, ImportError) as error:
             # A shared library that cannot be opened is an ImportError.
             if not _no_descriptors(error):

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
-import trio
 
 from aerobee.broker.config.members import PORT_STEP, advertised_rules, member_name
 from aerobee.broker.config.settings.advertised import AdvertisedAddress, parse_rules
@@ -25,6 +24,7 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.server.tls_files import CertificateUnusable
 from aerobee.remoting.wire.headers import namesrv as headers
 from aerobee.store.clock import monotonic_ms
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,7 +127,7 @@ class NamesrvRole:
         them.
         """
         try:
-            link = await trio.to_thread.run_sync(outgoing_link, self._tls)
+            link = await in_thread(outgoing_link, self._tls)
         except CertificateUnusable as problem:
             log.error("tls.reload_failed", reason=str(problem))
         else:

@@ -24,6 +24,7 @@ from aerobee.remoting.server.tls_files import (
     unusable,
 )
 from aerobee.remoting.tls_config import TlsMode
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     import ssl
@@ -87,7 +88,7 @@ class ListenerTls:
     async def reload(self) -> None:
         """Read the files again now, and report what is wrong with them."""
         if self.wanted:
-            contents = await trio.to_thread.run_sync(self._contents)
+            contents = await in_thread(self._contents)
             problem = await self._try(contents)
             if problem is not None:
                 self._report(contents, problem)
@@ -99,7 +100,7 @@ class ListenerTls:
 
     async def look(self, now: float) -> None:
         """Take over files that have changed. `now`: seconds of the loop's clock."""
-        contents = await trio.to_thread.run_sync(self._contents)
+        contents = await in_thread(self._contents)
         if contents in (self._used, self._refused):
             return
         if contents != self._seen:
@@ -113,7 +114,7 @@ class ListenerTls:
 
     async def _try(self, contents: Contents) -> CertificateUnusable | None:
         try:
-            loaded = await trio.to_thread.run_sync(self._load)
+            loaded = await in_thread(self._load)
         except CertificateUnusable as problem:
             return problem
         except OSError as error:

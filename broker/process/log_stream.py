@@ -15,6 +15,8 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
+from aerobee.threads import start
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -94,8 +96,11 @@ class LineStream:
         self.waiting.append(data)
         self._waiting_bytes += len(data)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write_waiting, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._write_waiting, daemon=True)
+            # Where the system gives no thread, the next line asks again.
+            with suppress(OSError):
+                start(thread)
+                self._thread = thread
 
     def _write_waiting(self) -> None:
         """Write queued data, one piece after the other, until there is none."""

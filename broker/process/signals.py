@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
+from aerobee.threads import start
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -78,7 +80,7 @@ class Signals:
     def start(self) -> None:
         """Begin to take signals, those that are pending first."""
         block()
-        threading.Thread(target=self._take_all, name="signals", daemon=True).start()
+        start(threading.Thread(target=self._take_all, name="signals", daemon=True))
 
     def end(self) -> None:
         """The process ends by itself, with an exit code of its own: ignore what comes now."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from aerobee.threads import start
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -38,7 +40,7 @@ class StallWatch:
 
     def start(self) -> None:
         """Watch until the process ends."""
-        threading.Thread(target=self._run, name="stall-watch", daemon=True).start()
+        start(threading.Thread(target=self._run, name="stall-watch", daemon=True))
 
     def _run(self) -> None:
         pause = threading.Event()

@@ -9,6 +9,7 @@ wrong. Every other end of a connection is followed by another attempt. Source: s
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
@@ -33,6 +34,7 @@ from aerobee.broker.replication.tails import EMPTY_STORE, deleted, difference
 from aerobee.remoting.client.calls import host_and_port
 from aerobee.remoting.wire.headers.admin import GetBrokerConfig
 from aerobee.store.errors import ReplicationRefused, StoreRefused
+from aerobee.threads import once_there_are_threads
 
 if TYPE_CHECKING:
     import ssl
@@ -278,7 +280,7 @@ class Following:
     async def _connected(self, ha_address: str) -> tuple[str, trio.abc.Stream]:
         """This end of a new connection, and the connection. Raises: OSError."""
         host, port = host_and_port(ha_address)
-        stream = await trio.open_tcp_stream(host, port)
+        stream = await once_there_are_threads(partial(trio.open_tcp_stream, host, port))
         own, context = own_end(stream), self.tls()
         if context is None:
             return own, stream

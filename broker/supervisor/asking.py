@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from aerobee.broker.supervisor.exposition import joined
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,7 @@ THREADS: Final = trio.CapacityLimiter(64)
 async def not_ready_reason(port: int) -> str | None:
     """Why a member is not ready by its own `/readyz`; None: it is."""
     try:
-        status, body = await trio.to_thread.run_sync(
+        status, body = await in_thread(
             _get, port, "/readyz", "", PROBE_S, limiter=THREADS, abandon_on_cancel=True
         )
         checks = json.loads(body[:PROBE_BYTES_MAX])["checks"]
@@ -39,7 +40,7 @@ async def metrics_of(port: int, authorization: str) -> bytes:
     `authorization`: the header of who asks, which the member checks as well.
     """
     try:
-        status, body = await trio.to_thread.run_sync(
+        status, body = await in_thread(
             _get, port, "/metrics", authorization, SCRAPE_S, limiter=THREADS, abandon_on_cancel=True
         )
     except (OSError, http.client.HTTPException):
@@ -51,7 +52,7 @@ async def merge_expositions(texts: Sequence[tuple[str, bytes]]) -> bytes:
     """The metrics of several processes in one text; see `joined`. The loop turns meanwhile: the
     name server is in it, and of many topics there are megabytes.
     """
-    return await trio.to_thread.run_sync(lambda: b"".join(joined(texts)), limiter=THREADS)
+    return await in_thread(lambda: b"".join(joined(texts)), limiter=THREADS)
 
 
 def _get(port: int, path: str, authorization: str, timeout_s: float) -> tuple[int, bytes]:

@@ -17,6 +17,7 @@ from aerobee.broker.access.plain_authority import Losses, PlainAuthority
 from aerobee.broker.access.white_addresses import WhiteAddresses
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.users.plain_acl import plain_table
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -76,7 +77,7 @@ class AclFiles:
         seen = self._read
         while True:
             await trio.sleep(LOOK_S)
-            stamp = await trio.to_thread.run_sync(stamp_of, self.directory)
+            stamp = await in_thread(stamp_of, self.directory)
             due, self._reload_due = self._reload_due, False
             if due or (stamp != self._read and stamp == seen):
                 self._read = stamp
@@ -85,7 +86,7 @@ class AclFiles:
 
     async def _take_over(self) -> None:
         try:
-            losses = await trio.to_thread.run_sync(self._change)
+            losses = await in_thread(self._change)
         except ConfigurationError as error:
             for problem in error.problems:
                 log.error("access.reload_refused", reason=problem)

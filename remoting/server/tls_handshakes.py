@@ -27,6 +27,7 @@ import trio
 from aerobee.remoting.server.log_limit import LogLimit
 from aerobee.remoting.server.tls_socket import TlsSocket
 from aerobee.remoting.server.turns import in_slices
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -301,7 +302,7 @@ class Handshakes:
     async def _go_on(self, thread: trio.CapacityLimiter) -> None:
         """Take some that wait for the thread one step further."""
         some = [self._ready.popleft() for _ in range(min(BATCH, len(self._ready)))]
-        await trio.to_thread.run_sync(_steps, some, self.context, limiter=thread)
+        await in_thread(_steps, some, self.context, limiter=thread)
         self._settle(some)
 
     def _expire(self) -> Iterator[None]:

@@ -31,6 +31,7 @@ from aerobee.store.format.names import (
     temporary_name,
 )
 from aerobee.store.format.sparse import NOT_SUPPORTED, data_ranges
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -465,7 +466,7 @@ class Disk(Places):
 
     async def in_thread(self, function: Callable[..., R], *args: Any) -> R:
         """Run a blocking call of this disk in one of a few threads."""
-        return await trio.to_thread.run_sync(function, *args, limiter=self._limiter)
+        return await in_thread(function, *args, limiter=self._limiter)
 
     # ── Locks ──
 

@@ -7,12 +7,15 @@ one it costs some 50 µs, with `trio.to_thread` 150 µs.
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
+
+from aerobee.threads import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,25 +33,29 @@ def side_by_side(work: Callable[[T], None], items: Sequence[T]) -> None:
     Syncs that wait at the same time share journal commits. The order is undefined.
     Raises: an OSError of one that fails; the others are done all the same.
     """
-    if len(items) < MANY:
-        _one_by_one(work, items)
-        return
-    # A share of all for each thread: to hand over single items takes longer than most of the work.
-    shares = [items[first::THREADS] for first in range(THREADS)]
-    with ThreadPoolExecutor(THREADS) as threads:
-        for _ in threads.map(partial(_one_by_one, work), shares):
-            pass
+    left, failures = deque(items), list[BaseException]()
 
+    def share() -> None:
+        with suppress(IndexError):
+            while True:
+                item = left.popleft()
+                failure = outcome(partial(work, item))
+                if failure is not None:
+                    failures.append(failure)
 
-def _one_by_one(work: Callable[[T], None], items: Sequence[T]) -> None:
-    failure: OSError | None = None
-    for item in items:
-        try:
-            work(item)
-        except OSError as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
+    helpers = THREADS - 1 if len(left) >= MANY else 0
+    started: list[threading.Thread] = []
+    # Where the system gives no thread, this one does what the others would.
+    with suppress(OSError):
+        while len(started) < helpers:
+            thread = threading.Thread(target=share)
+            start(thread)
+            started.append(thread)
+    share()
+    for thread in started:
+        thread.join()
+    if failures:
+        raise failures[0]
 
 
 def outcome(work: Callable[[], None]) -> BaseException | None:
@@ -72,12 +79,13 @@ class SyncThread:
 
     def start(self) -> None:
         """Start the thread; results are reported in the calling loop. A second call does
-        nothing.
+        nothing. Raises: OSError when the system gives no thread.
         """
         if self._thread is None:
             self._token = trio.lowlevel.current_trio_token()
-            self._thread = threading.Thread(target=self._run, name="aerobee-sync", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="aerobee-sync", daemon=True)
+            start(thread)
+            self._thread = thread
 
     @property
     def running(self) -> bool:

@@ -16,6 +16,7 @@ from aerobee.store.index.index_service import IndexService
 from aerobee.store.index.indexes import Indexes
 from aerobee.store.index.key_search import KeySearch, Question
 from aerobee.store.results import QueryResult
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,9 +106,7 @@ class KeyIndex:
         A cancellation does not wait for the disk. Raises: OSError.
         """
         if not search.done:
-            await trio.to_thread.run_sync(
-                search.step, limiter=self._limiter, abandon_on_cancel=True
-            )
+            await in_thread(search.step, limiter=self._limiter, abandon_on_cancel=True)
 
     def result(self, search: KeySearch) -> QueryResult:
         """The messages that a search has found, and how far the index has come; reports damage,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import trio
 
 from aerobee.store.errors import NotInMemory, NotRepeatable, Piece, Unreadable
+from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -119,7 +120,7 @@ class ColdReads:
                 pieces = miss.pieces
             self._stats.cold_reads += len(pieces)
             try:
-                contents = await trio.to_thread.run_sync(self._fetch, pieces, limiter=self.limiter)
+                contents = await in_thread(self._fetch, pieces, limiter=self.limiter)
             except FileNotFoundError:
                 # Deleted since the call: the next one sees that, or the file is lost.
                 if pieces == lost:

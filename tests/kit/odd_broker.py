@@ -60,6 +60,13 @@ def few_files(count: int) -> tuple[str, str]:
     return (__name__, f"files:{count}")
 
 
+def without_threads(name: str) -> tuple[str, str]:
+    """The `module` of a `BrokerProcess` that gets no thread of a name that begins so, at each
+    first attempt of two.
+    """
+    return (__name__, f"threads:{name}")
+
+
 def allocating_for(milliseconds: int) -> str:
     """For `ODD_BROKER`: each allocation of a file takes so much longer."""
     return f"allocates:{milliseconds}"
@@ -138,6 +145,21 @@ def wait_for_syncs(milliseconds: int) -> None:
     setattr(CommitLog, "sync", synced)  # noqa: B010  (its type says that it is fixed)
 
 
+def give_no_threads(name: str) -> None:
+    """Make each first attempt of two fail to start a thread of a name that begins so."""
+    begin, attempts = threading.Thread.start, 0
+
+    def started(self: threading.Thread) -> None:
+        nonlocal attempts
+        if self.name.startswith(name):
+            attempts += 1
+            if attempts % 2:
+                raise RuntimeError("can't start new thread")
+        begin(self)
+
+    setattr(threading.Thread, "start", started)  # noqa: B010  (as the others)
+
+
 def allocate_slowly(milliseconds: int) -> None:
     """Make whoever reserves the blocks of a file wait for so long."""
     allocate = os.posix_fallocate
@@ -190,6 +212,8 @@ def become(way: str) -> None:
         wait_for_syncs(int(count))
     elif name == "files":
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(count), int(count)))
+    elif name == "threads":
+        give_no_threads(count)
     elif name == "allocates":
         allocate_slowly(int(count))
     elif name == "clock":

@@ -5,11 +5,14 @@ Nothing here waits for longer than its caller allows, and no answer is longer th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import h11
 import msgspec
 import trio
+
+from aerobee.threads import once_there_are_threads
 
 if TYPE_CHECKING:
     import ssl
@@ -28,9 +31,15 @@ class AnswerBroken(Exception):
 async def connection(target: Endpoint, tls: ssl.SSLContext | None) -> trio.abc.Stream:
     """Connect. Raises: OSError, trio.BrokenResourceError."""
     if not target.tls:
-        return await trio.open_tcp_stream(target.host, target.port)
-    stream = await trio.open_ssl_over_tcp_stream(
-        target.host, target.port, ssl_context=tls, https_compatible=True
+        return await once_there_are_threads(partial(trio.open_tcp_stream, target.host, target.port))
+    stream = await once_there_are_threads(
+        partial(
+            trio.open_ssl_over_tcp_stream,
+            target.host,
+            target.port,
+            ssl_context=tls,
+            https_compatible=True,
+        )
     )
     await stream.do_handshake()
     return stream
