@@ -34,7 +34,14 @@ log = structlog.stdlib.get_logger(__name__)
 def may_start(config: BrokerConfig, disk: Disk) -> bool:
     """Whether all checks pass. Blocking."""
     checks = (keeps_data, may_write, has_its_layout, fits_disk)
-    return all(check(config, disk) for check in checks)
+    try:
+        return all(check(config, disk) for check in checks)
+    except OSError as error:
+        # Of a link that leads nowhere, or of a mount whose server is gone.
+        path = error.filename or config.store.store_path_root_dir
+        reason = f"{path}: {error.strerror}; mount or make what is to be there"
+        log.error("broker.refused", reason=f"{reason}, or choose another storePathRootDir")
+        return False
 
 
 def _places(config: BrokerConfig) -> dict[str, Path]:

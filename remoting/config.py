@@ -32,7 +32,9 @@ class RemotingConfig:
     )
     """Longest delay that clients over gRPC may ask for, a day as by RocketMQ's proxy."""
     bind_address: str = setting(
-        "bindAddress", "127.0.0.1", derived="127.0.0.1; 0.0.0.0 with credentials or insecure"
+        "bindAddress",
+        "127.0.0.1",
+        derived="127.0.0.1; 0.0.0.0 with credentials or insecure (:: with IPv6 alone)",
     )
     """Local address of every listener."""
     server_socket_backlog: int = setting("serverSocketBacklog", 1_024, ge=1, le=65_535)

@@ -25,6 +25,7 @@ OSError
 
 from __future__ import annotations
 
+import errno
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -126,6 +127,29 @@ class StoreForeign(StoreRefused):
 
 class StoreUnusable(StoreRefused):
     """The directory cannot be made, read or written."""
+
+
+OPEN_FILES_REMEDY: Final = "raise the limit on open files (ulimit -n, LimitNOFILE)"
+_REMEDIES: Final = {
+    errno.EMFILE: OPEN_FILES_REMEDY,
+    errno.ENFILE: OPEN_FILES_REMEDY,
+    errno.EROFS: (
+        "its file system is mounted read-only: mount it for writing, or choose another directory "
+        "with storePathRootDir"
+    ),
+    errno.ESTALE: "the server of its file system has another one there now: mount it again",
+    errno.ELOOP: "a symbolic link is not followed there, put the file itself in its place",
+    errno.EIO: (
+        "its disk cannot read or write it, and the log of the system says more (dmesg); restore it "
+        "from a copy on a disk that works"
+    ),
+}
+
+
+def remedy_for(error: OSError) -> str:
+    """What helps a start that an error of its directory has ended."""
+    right = "give this user the directory, or choose another one with storePathRootDir"
+    return _REMEDIES.get(error.errno or 0, right)
 
 
 class StoreDamaged(StoreRefused):

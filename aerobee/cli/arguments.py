@@ -54,7 +54,12 @@ def only_texts(command: click.Command) -> None:
 
 
 def check_variables() -> None:
-    """Check the variables that commands read. Raises: UsageError, which names one."""
+    """Check the variables that commands read. Raises: UsageError, which names one.
+
+    A user id without a name, as containers may have, gets the home that their runtimes give it.
+    """
+    if os.path.expanduser("~") == "~":
+        os.environ["HOME"] = "/"
     for name, value in os.environ.items():
         if name.startswith(VARIABLES) and not is_text(value):
             raise click.UsageError(f"the variable {name} is no UTF-8")

@@ -80,6 +80,7 @@ def run(
             overrides=settings,
             data=data.absolute() if data else None,
             cpu_count=host.cpu_count(),
+            host_addresses=host.addresses(),
         )
 
     environ = dict(os.environ)

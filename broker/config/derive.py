@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 ANY_ADDRESS = "0.0.0.0"  # only with credentials or `insecure`
+ANY_ADDRESS_IPV6 = "::"
+LISTENERS: Final = ("bindAddress", "metricsPromExporterHost", "consoleHost")
 UNIT_BYTES = 20
 
 
@@ -64,6 +66,10 @@ def derived(settings: Mapping[str, Value], machine: Machine) -> dict[str, Value]
     default("brokerName", machine.host_name or "DEFAULT_BROKER")
     wide = any(values.get(name) for name in OPENED_BY)
     default("bindAddress", ANY_ADDRESS if wide else LOOPBACK)
+    if only_ipv6(machine.addresses):
+        # As Java's listeners on all addresses take both kinds; of the other kind there is none.
+        wildcards = [name for name in LISTENERS if values.get(name) == ANY_ADDRESS]
+        values |= dict.fromkeys(wildcards, ANY_ADDRESS_IPV6)
     default("brokerIP1", values.get("advertisedHost") or published(values, machine))
     default("brokerIP2", values.get("advertisedHost") or values["brokerIP1"])
     default("metricsPromExporterHost", values["bindAddress"])
@@ -114,6 +120,12 @@ def own_address(addresses: Sequence[str]) -> str:
     inside = [str(address) for address in usable if address.version == 4 and private(address)]
     ipv6 = [str(address) for address in usable if address.version == 6]
     return (public[:1] or inside[-1:] or ipv6[:1] or [LOOPBACK])[0]
+
+
+def only_ipv6(addresses: Sequence[str]) -> bool:
+    """Whether other hosts reach this one at addresses of IPv6, and at none of IPv4."""
+    address = parsed(own_address(addresses))
+    return address is not None and address.version == 6
 
 
 def private(address: IPv4Address | IPv6Address) -> bool:

@@ -52,6 +52,7 @@ def load_namesrv_config(
     overrides: Sequence[str] = (),
     data: Path | None = None,
     cpu_count: int,
+    host_addresses: Sequence[str] = (),
 ) -> BrokerConfig:
     """The configuration that all sources give; what it says of a broker means nothing.
 
@@ -65,7 +66,7 @@ def load_namesrv_config(
         of_namesrv(environment_layer(environ)),
     ]
     command_line = of_namesrv(command_line_layer(overrides, None, data), strict=True)
-    machine = Machine(cpu_count, (), "", home, conf=conf_of(environ, file))
+    machine = Machine(cpu_count, host_addresses, "", home, conf=conf_of(environ, file))
     overlay = of_namesrv(overlay_layer(overlay_path([*layers, command_line], machine)))
     leave_out_clashes(layers, overlay, command_line, machine)
     note_hidden(layers, overlay, command_line)

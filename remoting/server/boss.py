@@ -167,6 +167,9 @@ def bind(host: str, port: int, *, send_bytes: int = 0, receive_bytes: int = 0) -
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # `::` takes clients of IPv4 as well, whatever the system's default is (bindv6only).
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         for option, size in ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes)):
             if size:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)

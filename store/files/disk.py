@@ -473,7 +473,7 @@ class Disk(Places):
     def lock(self, path: Path) -> Handle:
         """Hold byte 0 of a file exclusively, as Java's brokers do, until the handle is unlocked.
 
-        Raises: BlockingIOError naming the holder's pid, which may be our own.
+        Raises: BlockingIOError naming the holder's pid, which may be our own, where it is seen.
         """
         # Closing any descriptor of a locked file drops the lock, so no second one is opened.
         if self.exists(path) and _identity(self._call(os.stat, path)) in self._held:
@@ -488,6 +488,9 @@ class Disk(Places):
             handle.close()
             if pid:
                 raise BlockingIOError(errno.EAGAIN, f"held by pid {pid}", str(path)) from error
+            if error.errno == errno.EAGAIN:
+                holder = "held by a process of another container or machine"
+                raise BlockingIOError(errno.EAGAIN, holder, str(path)) from error
             raise
         self._held.add(_identity(self._call(os.fstat, handle.fd)))
         return handle

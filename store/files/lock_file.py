@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from aerobee.store.errors import StoreLocked, StoreUnusable
+from aerobee.store.errors import StoreLocked, StoreUnusable, remedy_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,7 +119,4 @@ class LogLock:
 def _unusable(path: Path, error: OSError) -> str:
     if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
         return f"{path} cannot be locked ({error.strerror}): this file system knows no locks"
-    return (
-        f"{path} cannot be opened for writing ({error.strerror}): give this user the directory, "
-        "or choose another one with storePathRootDir"
-    )
+    return f"{path} cannot be opened for writing ({error.strerror}): {remedy_for(error)}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import structlog
 
-from aerobee.store.errors import StoreForeign, StoreRefused, StoreUnusable
+from aerobee.store.errors import StoreForeign, StoreRefused, StoreUnusable, remedy_for
 from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from aerobee.store.format.names import (
     ABORT,
@@ -45,14 +45,6 @@ log = structlog.get_logger(__name__)
 CLOCK_BEHIND_MS = 5_000
 """How far the newest message may be ahead of the clock before a start warns of it."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-REMEDIES = {
-    errno.ELOOP: "a symbolic link is not followed there, put the file itself in its place",
-    errno.EIO: (
-        "its disk cannot read or write it, and the log of the system says more (dmesg); restore it "
-        "from a copy on a disk that works"
-    ),
-}
-"""The remedies, where it is not the right to the directory that lacks."""
 TOPICS = "topics.json"
 SAVED_TABLES = (TOPICS, "subscriptionGroup.json", "consumerOffset.json")
 """The tables without which groups begin anew, or topics are not found."""
@@ -326,10 +318,6 @@ def refusing(path: Path) -> Iterator[None]:
                 f"{error.filename or path} cannot be written ({error.strerror}): make room on its "
                 "disk, or raise the quota; what is stored is safe, and the next start continues",
             ) from error
-        remedy = REMEDIES.get(
-            error.errno or 0,
-            "give this user the directory, or choose another one with storePathRootDir",
-        )
         raise StoreUnusable(
-            f"{error.filename or path} cannot be used ({error.strerror}): {remedy}"
+            f"{error.filename or path} cannot be used ({error.strerror}): {remedy_for(error)}"
         ) from error

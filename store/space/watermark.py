@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from aerobee.store.errors import OPEN_FILES_REMEDY
 from aerobee.store.files.descriptors import NONE_LEFT
 from aerobee.store.space.retention import Level
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = -1
 
-NO_DESCRIPTOR_REMEDY = ": raise the limit on open files (ulimit -n, LimitNOFILE)"
 
 log = structlog.get_logger(__name__)
 
@@ -165,7 +165,7 @@ class DiskWatch:
     def no_segment(self, error: OSError) -> None:
         """Record that a needed segment cannot be allocated."""
         was = self.refusing
-        remedy = NO_DESCRIPTOR_REMEDY if error.errno in NONE_LEFT else ""
+        remedy = f": {OPEN_FILES_REMEDY}" if error.errno in NONE_LEFT else ""
         self._starved = f"no log segment can be made: {error.strerror or error}{remedy}"
         self._no_space = error.errno in (errno.ENOSPC, errno.EDQUOT)
         self._notify(was)

@@ -78,6 +78,14 @@ def test_in_the_image_data_without_a_volume_is_refused_unless_that_is_said(
     assert start_checks.keeps_data(config, MountedDisk(kind)) is starts
 
 
+def test_a_link_that_leads_nowhere_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to("not mounted")
+    with capture_logs() as lines:
+        assert not start_checks.may_start(broker_config(tmp_path / "data"), Disk())
+    (line,) = lines
+    assert f"{tmp_path / 'data'}: No such file or directory; mount or make" in line["reason"]
+
+
 def test_a_volume_keeps_data(tmp_path: Path) -> None:
     config = replace(broker_config(tmp_path / "made" / "later"), in_image=True)
     disk = MountedDisk("ext4")

@@ -7,6 +7,7 @@ past the checks is an error all the same. What they would start, brokers and Spa
 import errno
 import io
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -302,3 +303,16 @@ def test_what_the_encoding_of_stdout_does_not_have_is_escaped(
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
     done = closed("", "spark", "audit", "--help")
     assert (done.returncode, "\\u2026" in done.stdout) == (0, True)
+
+
+def test_a_user_id_without_a_name_has_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs as any user id, where nothing sets HOME."""
+
+    def without_name(number: int) -> NoReturn:
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", without_name)
+    assert exit_code_of(run_line, ["context", "list"]) == 0
+    assert os.environ["HOME"] == "/"

@@ -55,6 +55,23 @@ def test_insecure_opens_them_and_publishes_an_address_of_the_host() -> None:
     assert value("brokerIP2", insecure=True) == "192.168.1.7"
 
 
+@pytest.mark.parametrize(
+    ("addresses", "bound"),
+    [(["fe80::1", "fd00::2"], "::"), (["fd00::2", "10.0.0.5"], "0.0.0.0"), ([], "0.0.0.0")],
+)
+def test_all_addresses_are_of_ipv6_where_the_host_has_no_other(
+    addresses: list[str], bound: str
+) -> None:
+    """Clients are told the address of IPv6: something has to listen there."""
+    machine = MACHINE._replace(addresses=addresses)
+    by_default = derived({"insecure": True}, machine)
+    given: dict[str, Value] = {"insecure": True, "bindAddress": "0.0.0.0", "consoleHost": "0.0.0.0"}
+    as_in_the_image = given | derived(given, machine)
+    assert by_default["bindAddress"] == by_default["metricsPromExporterHost"] == bound
+    assert as_in_the_image["bindAddress"] == as_in_the_image["consoleHost"] == bound
+    assert derived({"bindAddress": "10.0.0.5"}, machine).get("bindAddress") is None
+
+
 def test_a_single_address_is_published_as_it_is() -> None:
     assert value("brokerIP1", bindAddress="10.9.9.9") == "10.9.9.9"
 

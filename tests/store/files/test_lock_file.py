@@ -39,7 +39,9 @@ def test_the_file_says_lock_as_java_writes_it(tmp_path: Path) -> None:
     ("name", "error", "words"),
     [
         ("open", errno.EACCES, "give this user the directory"),
-        ("open", errno.EROFS, "choose another one"),
+        ("open", errno.EROFS, "mount it for writing"),
+        ("open", errno.ESTALE, "mount it again"),
+        ("open", errno.EMFILE, "ulimit -n"),
         ("lockf", errno.ENOLCK, "knows no locks"),
     ],
 )
