@@ -280,6 +280,13 @@ def test_a_lock_that_cannot_be_taken_says_why(tmp_path: Path) -> None:
     disk.unlock(disk.lock(tmp_path / "lock"))
 
 
+def test_a_lock_whose_holder_is_not_seen_here_says_so(tmp_path: Path) -> None:
+    """In another container: its number means nothing here, and the system gives none."""
+    disk = FaultyDisk(tmp_path, Fault(name="lockf", error=errno.EAGAIN))
+    with pytest.raises(BlockingIOError, match="of another container"):
+        disk.lock(tmp_path / "lock")
+
+
 # ── The machine ──
 
 
