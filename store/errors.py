@@ -146,8 +146,20 @@ _REMEDIES: Final = {
 }
 
 
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def no_room(path: object, error: OSError) -> OSError:
+    """The error of a start on a full disk: no refusal, as the same start works later."""
+    return OSError(
+        error.errno,
+        f"{error.filename or path} cannot be written ({error.strerror}): make room on its disk "
+        "(df, df -i), or raise the quota; what is stored is safe, and the next start continues",
+    )
+
+
 def remedy_for(error: OSError) -> str:
-    """What helps a start that an error of its directory has ended."""
+    """The remedy for a start that an error of its directory has ended."""
     right = "give this user the directory, or choose another one with storePathRootDir"
     return _REMEDIES.get(error.errno or 0, right)
 

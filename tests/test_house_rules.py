@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "store": (),
     "remoting": (),
 }
-SHARED = ("aerobee.setting", "aerobee.field_docs")
+SHARED = ("aerobee.setting", "aerobee.field_docs", "aerobee.threads")
 """What every package may import: they import nothing of ours."""
 APPLICATIONS = {"broker.console": ("aerobee",)}
 """Parts that are applications of another package: the console runs commands, over the SDK."""
@@ -738,7 +738,7 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 def logged() -> Iterator[tuple[str, str, str]]:
     """Place, level and event of every log call; the event is "" when it is no literal."""
     for module in MODULES.values():
-        if module.top == "aerobee":
+        if module.top == "aerobee" and module.name not in SHARED:
             continue
         for node in module.nodes:
             if (

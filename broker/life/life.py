@@ -27,6 +27,7 @@ from aerobee.broker.process.signals import KILLED, LAME_DUCK, RELOAD, RENEW, REO
 from aerobee.broker.process.stall_watch import StallWatch
 from aerobee.remoting.server import boss
 from aerobee.store.files.system_clock import SystemClock
+from aerobee.threads import RESERVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,6 +133,7 @@ class Life:
         gc.freeze()
         gc.enable()
         self._signals.start()
+        RESERVE.hold()
         StallWatch(self._server.loop, SystemClock()).start()
         try:
             async with trio.open_nursery() as nursery:
@@ -144,6 +146,7 @@ class Life:
                 clean = await self._server.run(self._serving)
                 nursery.cancel_scope.cancel()
         finally:
+            RESERVE.let_go()
             self._signals.end()
         return clean
 

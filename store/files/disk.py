@@ -484,13 +484,11 @@ class Disk(Places):
         try:
             self._call(fcntl.lockf, handle.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, 0)
         except OSError as error:
-            pid = _holder(handle.fd) if error.errno in (errno.EAGAIN, errno.EACCES) else 0
+            holder = _holder(handle.fd) if error.errno in (errno.EAGAIN, errno.EACCES) else ""
             handle.close()
-            if pid:
-                raise BlockingIOError(errno.EAGAIN, f"held by pid {pid}", str(path)) from error
-            if error.errno == errno.EAGAIN:
-                holder = "held by a process of another container or machine"
-                raise BlockingIOError(errno.EAGAIN, holder, str(path)) from error
+            if holder or error.errno == errno.EAGAIN:
+                held = f"held by {holder or 'a process of another container or machine'}"
+                raise BlockingIOError(errno.EAGAIN, held, str(path)) from error
             raise
         self._held.add(_identity(self._call(os.fstat, handle.fd)))
         return handle
@@ -527,10 +525,11 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _holder(fd: int) -> int:
-    """The pid of the process that holds the lock; 0 when the system does not say."""
+def _holder(fd: int) -> str:
+    """The process that holds the lock; empty when the system does not say."""
     wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
     try:
-        return int(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, wanted))[4])
+        pid = int(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, wanted))[4])
     except (OSError, ValueError):
-        return 0
+        return ""
+    return f"pid {pid}" if pid else ""

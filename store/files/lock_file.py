@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from aerobee.store.errors import StoreLocked, StoreUnusable, remedy_for
+from aerobee.store.errors import NO_ROOM, StoreLocked, StoreUnusable, no_room, remedy_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,8 @@ class LockFile:
     def acquire(self) -> None:
         """Take the lock without waiting.
 
-        Raises: StoreLocked when another store has it, StoreUnusable when it cannot be created.
+        Raises: StoreLocked when another store has it, StoreUnusable when it cannot be created,
+        OSError where the disk has no room for it.
         """
         assert self._handle is None, self
         try:
@@ -51,7 +52,7 @@ class LockFile:
                 "with storePathRootDir"
             ) from error
         except OSError as error:
-            raise StoreUnusable(_unusable(self.path, error)) from error
+            raise _unusable(self.path, error) from error
         self._handle = handle
         if handle.size() == 0:
             handle.pwrite(_CONTENT, 0)
@@ -116,7 +117,10 @@ class LogLock:
             handle.close()
 
 
-def _unusable(path: Path, error: OSError) -> str:
+def _unusable(path: Path, error: OSError) -> StoreUnusable | OSError:
+    if error.errno in NO_ROOM:
+        return no_room(path, error)
+    reason = f"cannot be opened for writing ({error.strerror}): {remedy_for(error)}"
     if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
-        return f"{path} cannot be locked ({error.strerror}): this file system knows no locks"
-    return f"{path} cannot be opened for writing ({error.strerror}): {remedy_for(error)}"
+        reason = f"cannot be locked ({error.strerror}): this file system knows no locks"
+    return StoreUnusable(f"{path} {reason}")

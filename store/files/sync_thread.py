@@ -34,15 +34,7 @@ def side_by_side(work: Callable[[T], None], items: Sequence[T]) -> None:
     Raises: an OSError of one that fails; the others are done all the same.
     """
     left, failures = deque(items), list[BaseException]()
-
-    def share() -> None:
-        with suppress(IndexError):
-            while True:
-                item = left.popleft()
-                failure = outcome(partial(work, item))
-                if failure is not None:
-                    failures.append(failure)
-
+    share = partial(_work_off, work, left, failures)
     helpers = THREADS - 1 if len(left) >= MANY else 0
     started: list[threading.Thread] = []
     # Where the system gives no thread, this one does what the others would.
@@ -56,6 +48,15 @@ def side_by_side(work: Callable[[T], None], items: Sequence[T]) -> None:
         thread.join()
     if failures:
         raise failures[0]
+
+
+def _work_off(work: Callable[[T], None], left: deque[T], failures: list[BaseException]) -> None:
+    """Do the work for items that are left, until none is."""
+    with suppress(IndexError):
+        while True:
+            failure = outcome(partial(work, left.popleft()))
+            if failure is not None:
+                failures.append(failure)
 
 
 def outcome(work: Callable[[], None]) -> BaseException | None:

@@ -8,14 +8,20 @@ names the file and the remedy. A refused directory stays exactly as it was. Sour
 from __future__ import annotations
 
 import contextlib
-import errno
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import structlog
 
-from aerobee.store.errors import StoreForeign, StoreRefused, StoreUnusable, remedy_for
+from aerobee.store.errors import (
+    NO_ROOM,
+    StoreForeign,
+    StoreRefused,
+    StoreUnusable,
+    no_room,
+    remedy_for,
+)
 from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from aerobee.store.format.names import (
     ABORT,
@@ -44,7 +50,6 @@ log = structlog.get_logger(__name__)
 
 CLOCK_BEHIND_MS = 5_000
 """How far the newest message may be ahead of the clock before a start warns of it."""
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 TOPICS = "topics.json"
 SAVED_TABLES = (TOPICS, "subscriptionGroup.json", "consumerOffset.json")
 """The tables without which groups begin anew, or topics are not found."""
@@ -313,11 +318,7 @@ def refusing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise OSError(
-                error.errno,
-                f"{error.filename or path} cannot be written ({error.strerror}): make room on its "
-                "disk, or raise the quota; what is stored is safe, and the next start continues",
-            ) from error
+            raise no_room(path, error) from error
         raise StoreUnusable(
             f"{error.filename or path} cannot be used ({error.strerror}): {remedy_for(error)}"
         ) from error

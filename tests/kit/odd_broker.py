@@ -60,11 +60,9 @@ def few_files(count: int) -> tuple[str, str]:
     return (__name__, f"files:{count}")
 
 
-def without_threads(name: str) -> tuple[str, str]:
-    """The `module` of a `BrokerProcess` that gets no thread of a name that begins so, at each
-    first attempt of two.
-    """
-    return (__name__, f"threads:{name}")
+def without_threads(name: str, given: int) -> tuple[str, str]:
+    """The `module` of a `BrokerProcess` that gets so many threads of a name that begins so."""
+    return (__name__, f"threads:{given}:{name}")
 
 
 def allocating_for(milliseconds: int) -> str:
@@ -145,16 +143,16 @@ def wait_for_syncs(milliseconds: int) -> None:
     setattr(CommitLog, "sync", synced)  # noqa: B010  (its type says that it is fixed)
 
 
-def give_no_threads(name: str) -> None:
-    """Make each first attempt of two fail to start a thread of a name that begins so."""
-    begin, attempts = threading.Thread.start, 0
+def give_threads(given: int, name: str) -> None:
+    """Give so many threads of a name that begins so, and no more."""
+    begin, left = threading.Thread.start, given
 
     def started(self: threading.Thread) -> None:
-        nonlocal attempts
+        nonlocal left
         if self.name.startswith(name):
-            attempts += 1
-            if attempts % 2:
+            if not left:
                 raise RuntimeError("can't start new thread")
+            left -= 1
         begin(self)
 
     setattr(threading.Thread, "start", started)  # noqa: B010  (as the others)
@@ -213,7 +211,8 @@ def become(way: str) -> None:
     elif name == "files":
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(count), int(count)))
     elif name == "threads":
-        give_no_threads(count)
+        given, _, thread = count.partition(":")
+        give_threads(int(given), thread)
     elif name == "allocates":
         allocate_slowly(int(count))
     elif name == "clock":

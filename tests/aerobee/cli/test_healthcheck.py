@@ -67,6 +67,20 @@ def test_a_broker_that_is_not_is_exit_code_1_and_says_why() -> None:
     )
 
 
+def test_it_asks_by_itself_where_the_system_gives_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a container whose limit on processes is reached."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with answering("200 OK", json.dumps({"status": "ok", "checks": {"disk": "ok"}})) as port:
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        result = run(port)
+    assert (result.exit_code, result.output) == (0, f"readyz of 127.0.0.1:{port}: ok\n")
+
+
 def test_json_is_what_the_broker_said() -> None:
     body = json.dumps({"status": "ok", "checks": {"loop": "ok"}})
     with answering("200 OK", body) as port:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("remoting", "store", "broker")
+SOURCES = ("remoting/**/*.py", "store/**/*.py", "broker/**/*.py", "aerobee/threads.py")
 METHODS = frozenset({"debug", "info", "warning", "error", "exception"})
 EVENT = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 
@@ -175,8 +175,8 @@ def literals(event: ast.expr | None) -> list[str]:
 def used_events() -> list[tuple[str, str, str]]:
     """Event, level and place of every call in the source."""
     found = []
-    for package in PACKAGES:
-        for file in sorted((ROOT / package).rglob("*.py")):
+    for source in SOURCES:
+        for file in sorted(ROOT.glob(source)):
             for call in calls(ast.parse(file.read_text("utf-8"))):
                 place = f"{file.relative_to(ROOT)}:{call.lineno}"
                 events = literals(call.args[0] if call.args else None)

@@ -53,6 +53,13 @@ def test_a_directory_that_cannot_be_locked_says_what_to_do(
         LockFile(disk, tmp_path / "lock").acquire()
 
 
+def test_a_full_disk_is_no_refusal(tmp_path: Path) -> None:
+    """Out of inodes, for example: systemd tries again."""
+    disk = FaultyDisk(tmp_path, Fault(name="open", error=errno.ENOSPC))
+    with pytest.raises(OSError, match=r"make room on its disk \(df, df -i\)"):
+        LockFile(disk, tmp_path / "lock").acquire()
+
+
 def test_a_missing_directory_is_unusable(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match="No such file"):
         LockFile(Disk(), tmp_path / "none" / "lock").acquire()
