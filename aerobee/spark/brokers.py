@@ -25,10 +25,16 @@ from aerobee.client.steps.asking import ask_address, ask_broker
 from aerobee.client.steps.offsets import Offsets as GroupOffsets
 from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
 from aerobee.client.steps.routes import Routes
-from aerobee.errors import BrokerNotFoundError, ConfigurationError, RouteNotFoundError
+from aerobee.errors import (
+    BrokerError,
+    BrokerNotFoundError,
+    ConfigurationError,
+    RouteNotFoundError,
+)
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.spark.access import OPEN, Access
 from aerobee.spark.offsets import Offsets, Queue
+from aerobee.store.format.record import RecordDamaged
 from aerobee.store.format.system_names import TOOLS_GROUP
 
 if TYPE_CHECKING:
@@ -177,9 +183,25 @@ class Cluster:
     def stored_ms(self, group: str, places: Mapping[Queue, int]) -> dict[Queue, int | None]:
         """When the messages at these offsets were stored; None where there is no message.
 
-        Pulls in the name of a group that may read them. Raises: as `min_offsets`.
+        Pulls in the name of a group that may read them. Places that the broker refuses, or has as
+        bytes that are no message, are left out. Raises: TransportError, BrokerError for "not now".
         """
-        return self._of_each(places, lambda q: self._offsets.stored_ms(q, places[Queue(*q)], group))
+
+        def time_of(queue: MessageQueue) -> Steps[dict[Queue, int | None]]:
+            place = Queue(*queue)
+            try:
+                return {place: (yield from self._offsets.stored_ms(queue, places[place], group))}
+            except BrokerError as error:
+                if error.retryable:
+                    raise
+            except RecordDamaged:
+                pass
+            return {}
+
+        times: dict[Queue, int | None] = {}
+        for known in self._of_each(places, time_of).values():
+            times |= known
+        return times
 
     def committed(self, group: str, queues: Sequence[Queue]) -> dict[Queue, int | None]:
         """The committed offset of a group in each queue; None without one.

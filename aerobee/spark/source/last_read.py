@@ -52,8 +52,8 @@ class LastRead:
         wanted = {queue: begin[queue] for queue in some.values()}
         new = {q: at for q, at in wanted.items() if self._asked.get(q, (None,))[0] != at}
         stored = self._at.stored_ms({queue: at - 1 for queue, at in new.items()})
-        self._asked |= {queue: (new[queue], ms) for queue, ms in stored.items()}
-        times = {q: self._asked[q][1] for q in wanted if q in self._asked}
+        self._asked |= {queue: (at, stored.get(queue)) for queue, at in new.items()}
+        times = {queue: self._asked[queue][1] for queue in wanted}
         return {**kept, **{queue: ms for queue, ms in times.items() if ms is not None}}
 
     def changed(
@@ -79,19 +79,17 @@ class LastRead:
     def _is_new(self, queue: Queue, read_ms: int, at: int, latest: Mapping[Queue, int]) -> bool:
         """Whether all that is there of the topic of this queue is newer than what was read.
 
-        `at` is the offset in the queue. A queue that has nothing any more may have lost it: then
-        the other ones of the topic and broker decide.
+        `at` is the offset in the queue. The oldest messages of all queues of the topic and broker
+        decide: one queue may have lost all of its messages, or have got others in their places.
         """
-        lowest = self._at.cluster.min_offsets
-        first = self._at.asked([queue], lowest)
+        its = [q for q in self._at.routed if q[:2] == queue[:2]]
+        first = self._at.asked(its, self._at.cluster.min_offsets)
         if first.get(queue, at) >= at:
             return False
-        oldest = self._at.stored_ms(first).get(queue)
-        if oldest is not None:
-            return oldest > read_ms
-        others = [q for q in self._at.routed if q[:2] == queue[:2] and latest.get(q)]
-        stored = self._at.stored_ms(self._at.asked(others, lowest)).values()
-        return latest.get(queue, at) < at and all(ms is None or ms > read_ms for ms in stored)
+        oldest = self._at.stored_ms(first)
+        if len(oldest) < len(its) or (oldest[queue] is None and latest.get(queue, at) >= at):
+            return False
+        return all(ms is None or ms > read_ms for ms in oldest.values())
 
     def times(
         self, begin: Mapping[Queue, int], end: Mapping[Queue, int], before: Offsets

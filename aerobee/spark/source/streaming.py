@@ -100,7 +100,7 @@ class StreamCluster:
     def stored_ms(self, places: Mapping[Queue, int]) -> dict[Queue, int | None]:
         """When the messages at these offsets were stored; None where there is no message.
 
-        Queues of brokers that do not answer are left out.
+        Queues of brokers that do not answer are left out, and messages that cannot be read.
         """
         group = self.options.group
         return self.asked(

@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 DELETE_TOPIC_IN_BROKER = 215
 TOPIC, BROKER = "orders", "broker-a"
+RECORD_HEAD = 88
+"""The bytes of a record in front of its body, with two IPv4 addresses."""
 
 
 def queue(number: int) -> Queue:
     return Queue(TOPIC, BROKER, number)
 
 
-def at(broker: AnyBroker) -> StreamCluster:
-    options = {"nameserver": broker.namesrv_address, "topic": TOPIC}
+def at(broker: AnyBroker, topics: str = TOPIC) -> StreamCluster:
+    options = {"nameserver": broker.namesrv_address, "topic": topics}
     cluster = StreamCluster(read_options(options, stream=True))
     cluster.look_up(strict=True)
     return cluster
@@ -107,6 +109,54 @@ def test_a_broker_that_lost_its_last_messages_and_got_others_has_no_new_topic(
     renewed, losses = last_read.changed(begin, {queue(0): 25}, times)
     assert not renewed
     assert [(loss.start, loss.end, loss.lost) for loss in losses] == [(19, 20, LossCause.REWRITTEN)]
+
+
+def test_a_queue_with_other_messages_is_no_new_topic_while_other_queues_go_on(
+    broker: AnyBroker,
+) -> None:
+    """All that the queue had was lost, as by a fail-over: every message in it is newer."""
+    kept = broker.data.with_name("kept")
+    broker.stop()
+    shutil.copytree(broker.data, kept)
+    broker.start()
+    fill(broker, TOPIC, bodies(1), queue_id=1)
+    last_read = LastRead(at(broker))
+    begin = {queue(0): 10, queue(1): 1}
+    times = last_read.times({queue(0): 10}, begin, {})
+    assert [*times] == [queue(1)]
+    broker.stop()
+    shutil.rmtree(broker.data)
+    kept.rename(broker.data)
+    broker.start()
+    fill(broker, TOPIC, bodies(3), queue_id=1)
+    renewed, losses = last_read.changed(begin, {queue(0): 10, queue(1): 3}, times)
+    assert not renewed, "the other queue would be read once more"
+    assert [(loss.queue, loss.start, loss.end) for loss in losses] == [(queue(1), 0, 1)]
+    assert losses[0].lost is LossCause.REWRITTEN
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("trouble", ["damaged", "refused"])
+def test_one_message_that_cannot_be_read_hides_no_others(broker: AnyBroker, trouble: str) -> None:
+    other = Queue("payments", BROKER, 0)
+    make_topic(broker, other.topic)
+    fill(broker, other.topic, [b"the last one"])
+    last_read = LastRead(at(broker, f"{TOPIC},{other.topic}"))
+    begin = {queue(0): 10, other: 1}
+    assert {*last_read.times({}, begin, {})} == {*begin}
+    if trouble == "refused":
+        with RawConnection(broker.address) as connection:
+            assert connection.call(DELETE_TOPIC_IN_BROKER, {"topic": other.topic}).code == 0
+    else:
+        [log] = (broker.data / "commitlog").iterdir()
+        with log.open("r+b") as file:
+            file.seek(file.read().index(b"the last one") - RECORD_HEAD)
+            file.write(b"\xff" * 8)
+    times = last_read.times({}, begin, {})
+    assert [*times] == [queue(0)]
+    assert last_read.known(begin, {}) == times
+    fill(broker, TOPIC, bodies(1))
+    assert last_read.changed(begin, {queue(0): 11, other: 1}, times) == ({}, [])
 
 
 @pytest.mark.ours
