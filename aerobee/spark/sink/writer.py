@@ -48,6 +48,8 @@ QUERY_ID = "sql.streaming.queryId"
 ROWS_AT_ONCE = 1_000
 BYTES_AT_ONCE = 16 << 20
 """An Arrow batch has so many rows, or about so many bytes, where Spark passes rows."""
+LONG_TYPES = str, bytes, bytearray
+"""Types whose values count as bytes; made once, as each value of each row is compared."""
 IDS_PER_MS = 50_000
 """The rate of new message ids; an id has a counter of 65,536 values."""
 
@@ -357,7 +359,7 @@ def batches_of(rows: Iterator[Row], schema: pa.Schema) -> Iterator[pa.RecordBatc
     size = 0
     for row in rows:
         chunk.append(row)
-        size += sum(len(value) for value in row if isinstance(value, str | bytes | bytearray))
+        size += sum(len(value) for value in row if isinstance(value, LONG_TYPES))
         if len(chunk) >= ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
             yield batch()
             chunk.clear()
