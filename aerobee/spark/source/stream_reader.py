@@ -137,7 +137,7 @@ class StreamReader(DataSourceStreamReader):
         """The end of the next batch; `start` itself if there is nothing for a batch.
 
         PySpark before 4.2 passes no arguments. Raises: DataLossError where a queue ends before
-        `start`, unless losses are to be skipped.
+        `start`, or has not what was read of it, unless losses are to be skipped.
         """
         if start is None:
             start = self._last_end or self.initialOffset()
@@ -150,7 +150,12 @@ class StreamReader(DataSourceStreamReader):
         times = from_nested(start.get(LAST, {}), "offsets of the checkpoint")
         times = self._last_read.known(begin, times)
         maxima = self._maxima(begin)
-        renewed = self._renewed(begin, carried(begin, maxima), times)
+        self._latest = carried(begin, maxima)
+        if self._waits(begin, self._latest, limit):
+            self._idle_at = self._at.clock()
+            return start
+        renewed, losses = self._last_read.changed(begin, self._latest, times)
+        self._accept(losses)
         begin |= renewed
         self._latest = carried(begin, maxima)
         end = self._admitted(begin, self._latest, limit)
@@ -259,15 +264,6 @@ class StreamReader(DataSourceStreamReader):
             if left_s > 0:
                 self._wait(left_s)
 
-    def _renewed(self, begin: Offsets, latest: Offsets, times: Offsets) -> Offsets:
-        """The queues that begin again because their topic was made anew, and where: at 0.
-
-        Raises: DataLossError, unless losses are to be skipped.
-        """
-        changes = self._last_read.changed(begin, latest, times)
-        self._accept(changes.losses)
-        return changes.renewed
-
     def _maxima(self, begin: Offsets) -> Offsets:
         """The end of each queue that can be queried; in an AvailableNow run the fixed ends."""
         if self._target is None:
@@ -278,23 +274,29 @@ class StreamReader(DataSourceStreamReader):
         here = {queue: min(begin[queue], ends.get(queue, begin[queue])) for queue in past}
         return self._target | here
 
+    def _waits(self, begin: Offsets, latest: Offsets, limit: object) -> bool:
+        """Whether there is no batch yet because the options want more messages in it."""
+        if self._target is not None or _everything(limit):
+            return False
+        last = self._last_batch_at
+        since_s = None if last is None else self._at.clock() - last
+        options = self.options
+        return waits(
+            backlog(begin, latest),
+            options.min_offsets_per_trigger,
+            since_s,
+            options.max_trigger_delay_s,
+        )
+
     def _admitted(self, begin: Offsets, latest: Offsets, limit: object) -> Offsets:
-        """The end within the limits, at most `latest`; `begin` to wait for more messages.
+        """The end within the limits, at most `latest`.
 
         Raises: DataLossError where `latest` lies before `begin`.
         """
         options = self.options
-        now = self._at.clock()
-        # Trigger.Once asks for everything, whatever the options say.
-        everything = LIMITS is not None and isinstance(limit, LIMITS.ReadAllAvailable)
-        if not everything and self._target is None:
-            since = None if self._last_batch_at is None else now - self._last_batch_at
-            least, delay_s = options.min_offsets_per_trigger, options.max_trigger_delay_s
-            if waits(backlog(begin, latest), least, since, delay_s):
-                return begin
         max_rows = getattr(limit, "max_rows", options.max_offsets_per_trigger)
         max_bytes = getattr(limit, "max_bytes", options.max_bytes_per_trigger)
-        limitless = everything or (max_rows is None and max_bytes is None)
+        limitless = _everything(limit) or (max_rows is None and max_bytes is None)
         minima: Offsets = {}
         if not limitless:
             waiting = [queue for queue in latest if begin.get(queue, 0) < latest[queue]]
@@ -309,7 +311,7 @@ class StreamReader(DataSourceStreamReader):
             assert count is not None
             end = limited(ranges.start, ranges.end, count)
         if end != begin:
-            self._last_batch_at = now
+            self._last_batch_at = self._at.clock()
         return end
 
     # ── Content of a batch ──
@@ -352,6 +354,11 @@ class StreamReader(DataSourceStreamReader):
                     "the master is back"
                 )
         return {queue: begin[queue] for queue in read if queue in begin}, read, minima, maxima
+
+
+def _everything(limit: object) -> bool:
+    """Whether Spark asks for everything, whatever the options say, as Trigger.Once does."""
+    return LIMITS is not None and isinstance(limit, LIMITS.ReadAllAvailable)
 
 
 if LIMITS is not None:

@@ -549,6 +549,29 @@ def test_a_broker_with_an_empty_store_is_a_topic_made_anew(
             reader.latestOffset(end, ALL)
 
 
+def test_a_stream_that_waits_for_more_compares_nothing_yet(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It looks ten times a second, and a pull may bring 4 MiB."""
+    clock = Clock()
+    topic.fill(10)
+    reader = topic.reader(
+        clock,
+        startingOffsets="earliest",
+        failOnDataLoss="false",
+        minOffsetsPerTrigger=1000,
+        maxTriggerDelay="30s",
+    )
+    end = reader.latestOffset(reader.initialOffset())
+    end["@last"][topic.name][topic.broker_name]["0"] += 1
+    topic.fill(1)
+    assert reader.latestOffset(end) is end
+    assert not caplog.records
+    clock.now += 31
+    assert plain(reader.latestOffset(end)) == topic.at(11, 0)
+    assert caplog.text.count("other messages have these offsets now") == 1
+
+
 # ── Slaves, deletions, restarts ──
 
 
