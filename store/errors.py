@@ -133,6 +133,9 @@ OPEN_FILES_REMEDY: Final = "raise the limit on open files (ulimit -n, LimitNOFIL
 _REMEDIES: Final = {
     errno.EMFILE: OPEN_FILES_REMEDY,
     errno.ENFILE: OPEN_FILES_REMEDY,
+    errno.ENOENT: (
+        "mount or make what is to be there, or choose another directory with storePathRootDir"
+    ),
     errno.EROFS: (
         "its file system is mounted read-only: mount it for writing, or choose another directory "
         "with storePathRootDir"

@@ -65,7 +65,7 @@ def load_config(
     """
     layers = [file_layer(file), environment_layer(environ)]
     command_line = command_line_layer(overrides, namesrv, data)
-    home = environ.get("HOME") or str(Path.home())
+    home = home_of(environ)
     inside = any(environ.get(name) for name in CONTAINER_SIGNS)
     machine = Machine(
         cpu_count, host_addresses, proper_name(host_name), home, inside, conf_of(environ, file)
@@ -80,6 +80,11 @@ def load_config(
     note_hidden(layers, overlay, command_line)
     config = composed([*layers, overlay, command_line], machine, environ)
     return replace(config, member=bool(member))
+
+
+def home_of(environ: Mapping[str, str]) -> str:
+    """The home of this user, to which names are appended; empty for the root directory."""
+    return (environ.get("HOME") or str(Path.home())).rstrip("/")
 
 
 def conf_of(environ: Mapping[str, str], file: Path | None) -> str:

@@ -9,7 +9,6 @@ Source: configuration §3.6 (NamesrvConfig).
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.config.derive import Machine
@@ -21,6 +20,7 @@ from aerobee.broker.config.load import (
     conf_of,
     environment_layer,
     file_layer,
+    home_of,
     leave_out_clashes,
     note_hidden,
     overlay_layer,
@@ -30,6 +30,7 @@ from aerobee.broker.config.schema import SCHEMA, canon
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from aerobee.broker.config.model import BrokerConfig
 
@@ -58,7 +59,7 @@ def load_namesrv_config(
 
     Raises: ConfigurationError with every problem, each with its location and key.
     """
-    home = environ.get("HOME") or str(Path.home())
+    home = home_of(environ)
     properties = file is not None and file.suffix.lower() not in (".yaml", ".yml")
     layers = [
         take(defaults(home)),

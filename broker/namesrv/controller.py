@@ -46,6 +46,7 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import namesrv as headers
 from aerobee.store.errors import StoreLocked
 from aerobee.store.files.lock_file import LockFile
+from aerobee.store.recovery import start_check
 
 if TYPE_CHECKING:
     import socket
@@ -120,7 +121,7 @@ class NamesrvController(Server):
             )
             [sock], [probes] = self.bind(opened, [port])
             listener = Listener("namesrv", sock, self._routes())
-            self.disk.mkdir(self.root)
+            start_check.make_directory(self.disk, self.root)
             try:
                 self.lock.acquire()
             except StoreLocked as error:

@@ -41,6 +41,7 @@ from aerobee.broker.supervisor.asking import merge_expositions, metrics_of, not_
 from aerobee.broker.supervisor.members import Members, State
 from aerobee.store.errors import StoreLocked, StoreUnusable
 from aerobee.store.files.lock_file import LockFile
+from aerobee.store.recovery import start_check
 
 if TYPE_CHECKING:
     import socket
@@ -151,7 +152,7 @@ class Supervisor(Server):
     async def run(self, ready: Callable[[ReadyReport], None]) -> bool:
         """See `Server.run`; a stop is clean when that of every part was."""
         with ExitStack() as opened:
-            self.disk.mkdir(self.names.root)
+            start_check.make_directory(self.disk, self.names.root)
             self.lock.acquire()
             opened.callback(self.lock.release)
             await self._wait_for_orphans()

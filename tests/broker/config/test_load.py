@@ -41,6 +41,11 @@ def write(tmp_path: Path) -> Any:
     return write
 
 
+def test_the_home_of_a_user_without_one_is_the_root_directory() -> None:
+    config = load_config(None, environ={"HOME": "/"}, cpu_count=1, host_addresses=())
+    assert config.store.store_path_root_dir == "/store"
+
+
 def test_without_any_source_the_defaults_hold() -> None:
     config = load()
     assert config.remoting == BrokerConfig().remoting

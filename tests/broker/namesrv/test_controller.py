@@ -100,6 +100,14 @@ def test_a_second_one_on_the_same_directory_is_refused(
     assert f"(pid {names.child.pid}); stop that, or give" in str(refused.value)
 
 
+def test_a_directory_that_cannot_be_made_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """With exit code 3, for which systemd does not start it again and again."""
+    (tmp_path / "link").symlink_to("not mounted")
+    with pytest.raises(DidNotStart, match="mount or make") as refused:
+        NamesrvProcess(data=tmp_path / "link").start()
+    assert refused.value.exit_code == 3
+
+
 def test_it_answers_its_probes(names: NamesrvProcess) -> None:
     for probe in ("startupz", "livez", "readyz"):
         words = ("healthcheck", "--probe", probe, "--port", str(names.metrics_port))
