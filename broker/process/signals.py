@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
-from aerobee.threads import start
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -80,6 +78,9 @@ class Signals:
     def start(self) -> None:
         """Begin to take signals, those that are pending first."""
         block()
+        # Not above: signals are blocked before most modules are loaded.
+        from aerobee.threads import start
+
         start(threading.Thread(target=self._take_all, name="signals", daemon=True))
 
     def end(self) -> None:
