@@ -24,6 +24,7 @@ from aerobee.remoting.client.calls import (
     reason_of,
     refuse,
 )
+from aerobee.remoting.client.event import Event
 from aerobee.remoting.client.link import PLAIN, Link
 from aerobee.remoting.client.sockets import open_socket, poll_of
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed, RemotingError
@@ -65,7 +66,7 @@ class Call:
         self.answer: Command | None = None
         self.error: RemotingError | None = None
         self.over = False
-        self._ended: threading.Event | None = None
+        self._ended: Event | None = None
 
     def done(self, answer: Command | None, error: RemotingError | None) -> None:
         """Record the outcome and wake the caller."""
@@ -76,7 +77,7 @@ class Call:
     def wait(self, seconds: float) -> None:
         """Wait until another thread has recorded the outcome, or for `seconds`."""
         if self._ended is None:
-            self._ended = threading.Event()
+            self._ended = Event()
         # Check again after setting the event: `done` may have run before there was one.
         if not self.over:
             self._ended.wait(seconds)
@@ -122,7 +123,7 @@ class BlockingChannel:
         """The borrower at the reader's last check."""
         self._waits_long = False
         """Whether it was still there at the next check: then it must wake the reader."""
-        self._wanted = threading.Event()
+        self._wanted = Event()
         """Wakes the reader while it waits."""
         self._reader = threading.Thread(target=self._read, name=f"reader of {address}", daemon=True)
 

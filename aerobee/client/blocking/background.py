@@ -29,6 +29,10 @@ WhenAnswered: TypeAlias = "Callable[[Command | None, AerobeeError | None], None]
 Begin: TypeAlias = "Callable[[Ask, WhenAnswered], Callable[[], None]]"
 """Sends a request without waiting; returns a function that forgets it."""
 IDLE_S = 60.0
+JOIN_S = 2.0
+"""How long a close waits for the thread. A signal handler that closes the client may interrupt
+steps: then the thread needs the lock, which the interrupted function gives back after the close.
+"""
 DEADLINES = 64
 
 
@@ -86,9 +90,12 @@ class Background:
         self._inbox.put(None)
 
     def join(self) -> None:
-        """Wait until the thread has ended; does nothing in that thread or if it was not started."""
+        """Wait until the thread has ended, for some seconds at most.
+
+        Does nothing in that thread or if it was not started.
+        """
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(JOIN_S)
 
     def _run(self) -> None:
         try:

@@ -17,6 +17,7 @@ from aerobee.client.security import link_of
 from aerobee.client.steps.effects import Wait
 from aerobee.client.transport import late, transport_error
 from aerobee.errors import AerobeeError
+from aerobee.remoting.client.event import Event as WakeUp
 from aerobee.remoting.errors import ConnectFailed, RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -206,7 +207,7 @@ class Client:
         channel = self._connections.known(effect.address)
         if channel is not None:
             return self._ask(channel, effect)
-        woken = threading.Event()
+        woken = WakeUp()
         outcome: list[tuple[Command | None, AerobeeError | None]] = []
 
         def done(answer: Command | None, error: AerobeeError | None) -> None:
@@ -227,7 +228,7 @@ class Client:
         return answer
 
     def _wait(self, effect: Wait) -> None:
-        woken = threading.Event()
+        woken = WakeUp()
         with self._lock:
             forget = effect.signal.listen(woken.set)
         try:
@@ -264,7 +265,7 @@ class Client:
         channel = self._connections.known(ask.address)
         if channel is not None:
             return self._begin_on(channel, ask, done)
-        wanted = threading.Event()
+        wanted = WakeUp()
         wanted.set()
         begun: list[Callable[[], None]] = []
 
@@ -353,7 +354,7 @@ def too_slow(ask: Ask) -> ConnectFailed:
     return ConnectFailed(f"{ask.address}: no connection within {ask.timeout_s:.3g} s")
 
 
-def wait(event: threading.Event, seconds: float) -> None:
+def wait(event: WakeUp, seconds: float) -> None:
     """Wait for the event, at most `seconds`, in slices."""
     deadline = monotonic() + seconds
     while not event.wait(max(0.0, min(SLICE_S, deadline - monotonic()))):

@@ -11,6 +11,7 @@ from aerobee.client.factory import is_copy
 from aerobee.client.leaving import note_failed_close
 from aerobee.client.life import Event, Life, State
 from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.remoting.client.event import Event as WakeUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ class Part:
         self._client = client or Client(namesrv, **options)
         self._own_client = client is None
         self._life = Life(type(self).__name__)
-        self._over = threading.Event()
+        self._over = WakeUp()
         """Set when it is closed."""
         self._closer: int | None = None
         """The thread that closes it."""

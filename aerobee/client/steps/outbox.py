@@ -124,6 +124,10 @@ class Outbox:
         self._open[outgoing] = None
         self._bytes += outgoing.size_bytes
         self._put(outgoing, queue, message)
+        if self._closed:
+            # A signal handler has closed the producer within these lines.
+            self._abandon()
+            self._check_open(message.topic)
         return outgoing
 
     def _outgoing(self, batch: ProducerBatch) -> OutgoingMessage:
@@ -253,7 +257,9 @@ class Outbox:
     def _wait(self, outgoing: OutgoingMessage, seconds: float) -> Steps[None]:
         if outgoing.settled is None:
             outgoing.settled = Signal()
-        yield Wait(outgoing.settled, min(seconds, SLICE_S))
+        # A signal handler may have settled it before the signal was there.
+        if outgoing.outcome is None:
+            yield Wait(outgoing.settled, min(seconds, SLICE_S))
 
     def flush(self) -> Steps[None]:
         """Wait until all messages accepted so far are settled.

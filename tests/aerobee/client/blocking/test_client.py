@@ -253,6 +253,18 @@ def test_closes_end_with_a_start_that_fails() -> None:
         assert not closing.is_alive()
 
 
+def test_a_close_by_a_signal_handler_within_steps_ends(broker: AnyBroker) -> None:
+    """The interrupted function holds the lock that the background thread needs for its end."""
+    client = Client(broker.namesrv_address)
+    client.start()
+
+    def interrupted() -> None:
+        with client.lock:
+            client.close()
+
+    assert in_time(interrupted)
+
+
 def test_a_close_in_a_forked_process_waits_for_nobody(
     broker: AnyBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

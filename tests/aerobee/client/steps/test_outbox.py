@@ -282,3 +282,27 @@ def test_a_client_that_ends_leaves_nobody_waiting(stage: Stage) -> None:
     stage.instance.close()
     with pytest.raises(ClientClosedError, match="it may be stored"):
         stage.perform(on.outbox.outcome(one))
+
+
+class ClosingQueue(MessageQueue):
+    """A queue that closes the outbox when it is looked up, as a signal handler may at any point."""
+
+    close: Any = None
+
+    def __hash__(self) -> int:
+        close, ClosingQueue.close = ClosingQueue.close, None
+        if close is not None:
+            close()
+        return 7
+
+
+def test_a_signal_handler_that_closes_while_a_message_is_taken_leaves_nobody_waiting(
+    stage: Stage,
+) -> None:
+    on = play(stage)
+    queue = ClosingQueue("T", "a", 0)
+    ClosingQueue.close = lambda: stage.perform(on.outbox.close())
+    with pytest.raises(ClientClosedError, match="closed"):
+        on.accept(Message("T", b"x"), queue=queue)
+    on.work()
+    assert not on.sent()
