@@ -29,9 +29,9 @@ WhenAnswered: TypeAlias = "Callable[[Command | None, AerobeeError | None], None]
 Begin: TypeAlias = "Callable[[Ask, WhenAnswered], Callable[[], None]]"
 """Sends a request without waiting; returns a function that forgets it."""
 IDLE_S = 60.0
-JOIN_S = 2.0
-"""How long a close waits for the thread. A signal handler that closes the client may interrupt
-steps: then the thread needs the lock, which the interrupted function gives back after the close.
+JOIN_S = 10.0
+"""How long a close waits for the thread, which ends at once unless a signal handler closes the
+client: the function that it interrupted may have what the thread needs.
 """
 DEADLINES = 64
 
@@ -57,6 +57,15 @@ class WakeUp:
     turn: int
     answer: Command | None = None
     error: AerobeeError | None = None
+
+
+def is_held_here(lock: threading.RLock) -> bool:
+    """Whether this thread has the lock."""
+    try:
+        threading.Condition(lock).notify(0)  # refused without the lock
+    except RuntimeError:
+        return False
+    return True
 
 
 class Background:
@@ -92,10 +101,12 @@ class Background:
     def join(self) -> None:
         """Wait until the thread has ended, for some seconds at most.
 
-        Does nothing in that thread or if it was not started.
+        Does nothing in that thread, if it was not started, or where the caller has the lock: the
+        thread ends once that is given back.
         """
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(JOIN_S)
+        thread = self._thread
+        if thread.is_alive() and thread is not threading.current_thread():
+            thread.join(0 if is_held_here(self._lock) else JOIN_S)
 
     def _run(self) -> None:
         try:
