@@ -281,8 +281,10 @@ class StreamReader(DataSourceStreamReader):
         last = self._last_batch_at
         since_s = None if last is None else self._at.clock() - last
         options = self.options
+        # A queue that ends before its place may be of a topic made anew: then all of it waits.
+        reached = {queue: at for queue, at in begin.items() if at <= latest.get(queue, at)}
         return waits(
-            backlog(begin, latest),
+            backlog(reached, latest),
             options.min_offsets_per_trigger,
             since_s,
             options.max_trigger_delay_s,

@@ -549,6 +549,32 @@ def test_a_broker_with_an_empty_store_is_a_topic_made_anew(
             reader.latestOffset(end, ALL)
 
 
+@pytest.mark.ours
+def test_messages_of_a_topic_made_anew_count_before_they_pass_the_old_end(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Those of the old topic would hide them from `minOffsetsPerTrigger`, for 15 minutes."""
+    old = start_broker()
+    assert isinstance(old, BrokerProcess)
+    topic = Topic(old, "renewed")
+    make_topic(old, topic.name, 1)
+    topic.fill(10)
+    options = {"failOnDataLoss": "false", "minOffsetsPerTrigger": "3"}
+    reader = topic.reader(startingOffsets="earliest", **options)
+    end = reader.latestOffset(reader.initialOffset())
+    assert old.stop() == 0
+    empty = tmp_path / "empty"
+    with BrokerProcess(data=empty, ports=old.ports, namesrv_port=old.namesrv_port) as new:
+        make_topic(new, topic.name, 1)
+        topic = Topic(new, "renewed")
+        topic.fill(2)
+        assert reader.latestOffset(end) is end
+        topic.fill(1)
+        after = plain(reader.latestOffset(end))
+        assert after.pop("@renewed") == topic.at(0)
+        assert after == topic.at(3)
+
+
 def test_a_stream_that_waits_for_more_compares_nothing_yet(
     topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
