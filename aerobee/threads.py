@@ -95,6 +95,8 @@ class Work(Generic[R]):
         self._function = function
         self._arguments = arguments
         self._begun = False
+        # Trio names the thread so.
+        self.__name__ = getattr(function, "__name__", None)
 
     def __call__(self) -> R:
         self._begun = True

@@ -532,4 +532,5 @@ def _holder(fd: int) -> str:
         pid = int(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, wanted))[4])
     except (OSError, ValueError):
         return ""
-    return f"pid {pid}" if pid else ""
+    # Of a lock taken over NFS it is negative, and a number of that machine.
+    return f"pid {pid}" if pid > 0 else ""

@@ -57,6 +57,13 @@ def test_what_the_work_itself_could_not_start_is_not_tried_twice() -> None:
     assert len(calls) == 1
 
 
+def test_a_thread_has_the_name_of_its_work() -> None:
+    def work() -> str:
+        return threading.current_thread().name
+
+    assert trio.run(in_thread, work).startswith("work from ")
+
+
 def test_other_errors_pass() -> None:
     def work() -> None:
         raise RuntimeError("of its own")

@@ -1,6 +1,8 @@
 import errno
+import fcntl
 import os
 import resource
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -285,6 +287,15 @@ def test_a_lock_whose_holder_is_not_seen_here_says_so(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path, Fault(name="lockf", error=errno.EAGAIN))
     with pytest.raises(BlockingIOError, match="of another container"):
         disk.lock(tmp_path / "lock")
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="this system has no such locks")
+def test_a_lock_of_no_process_has_no_pid(disk: Disk, tmp_path: Path) -> None:
+    """As one over NFS, whose number is negative, and means nothing here."""
+    with (tmp_path / "lock").open("wb") as other:
+        fcntl.fcntl(other, fcntl.F_OFD_SETLK, struct.pack("hh4xqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0))
+        with pytest.raises(BlockingIOError, match="held by a process of another container"):
+            disk.lock(tmp_path / "lock")
 
 
 # ── The machine ──
