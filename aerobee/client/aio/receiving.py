@@ -8,6 +8,7 @@ it over; without one, messages that arrive for it are given back at once.
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -36,9 +37,10 @@ class Wish(NamedTuple):
 class Receipt:
     """The outcome of one call."""
 
-    __slots__ = ("ended", "error", "given_up", "messages")
+    __slots__ = ("began", "ended", "error", "given_up", "messages")
 
-    def __init__(self) -> None:
+    def __init__(self, began: float) -> None:
+        self.began = began
         self.ended = anyio.Event()
         self.messages: list[ReceivedMessage] = []
         self.error: Exception | None = None
@@ -78,14 +80,15 @@ class Receiver:
         left_s = max(0.0, deadline - clock())
         if wait_s > 0 and not left_s:
             return []
-        receipt = Receipt()
+        receipt = Receipt(clock())
         steps = self._popper.receive(topic, most, left_s, expression, receipt.given_up)
         group.start_soon(self._fill, wish, receipt, steps)
         return await self._outcome(wish, receipt)
 
     def _take_over(self, wish: Wish) -> Receipt:
-        """The receipt of a cancelled call, which counts again."""
-        receipt = self._left[wish].pop()
+        """The receipt of a cancelled call, which counts again: that which is answered first."""
+        receipt = min(self._left[wish], key=attrgetter("began"))
+        self._left[wish].remove(receipt)
         if not self._left[wish]:
             del self._left[wish]
         receipt.given_up.clear()

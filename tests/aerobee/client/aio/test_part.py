@@ -568,6 +568,26 @@ async def test_messages_for_a_cancelled_receive_go_to_the_next(front: Front, fre
             await consumer.ack(message)
 
 
+@on_loops
+async def test_of_several_cancelled_receives_the_oldest_goes_on(front: Front, fresh: Fresh) -> None:
+    """Its request is the one that the broker answers first."""
+    topic, group = fresh("topic"), fresh("group")
+    async with front.admin() as admin:
+        await admin.create_topic(topic, queues=1)
+    async with front.producer() as producer, front.pop(group, start_from=FIRST) as consumer:
+        assert await consumer.receive(topic, wait=0) == []
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(partial(consumer.receive, topic, wait=30))
+                await anyio.sleep(0.1)
+            tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(producer.send, Message(topic, b"1"))
+            (message,) = await consumer.receive(topic, wait=WITHIN_S)
+        assert message.reconsume_times == 0
+        await consumer.ack(message)
+
+
 @on_asyncio
 async def test_steps_that_meet_the_close_of_their_client_end_with_it(front: Front) -> None:
     """They go on once more between the close, in a task of the client, and their cancellation."""
