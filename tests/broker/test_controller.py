@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -468,7 +469,12 @@ async def test_a_short_start_does_without_the_web_framework(
     broker = Running(with_metrics(config_of(tmp_path / "data")))
     told: list[bool] = []
     monkeypatch.setattr(controller_module, "HTTP_WAITS_S", 60)
-    monkeypatch.setattr(http, "prepare", lambda: told.append(broker.served.is_set()))
+
+    def noted(name: str) -> object:
+        told.append(broker.served.is_set())
+        return import_module(name)
+
+    monkeypatch.setattr(http, "import_module", noted)
     url = f"http://127.0.0.1:{broker.config.metrics.metrics_prom_exporter_port}/startupz"
     async with trio.open_nursery() as nursery, httpx.AsyncClient() as client:
         nursery.start_soon(broker.run)
