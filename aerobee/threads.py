@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import errno
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import structlog
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 R = TypeVar("R")
 
@@ -36,14 +36,21 @@ def no_thread() -> OSError:
     return OSError(errno.EAGAIN, f"no thread can be started: {REMEDY}")
 
 
-def start(thread: threading.Thread) -> None:
-    """Start a thread. Raises: OSError with what to do, when the system gives none."""
+@contextmanager
+def starting() -> Iterator[None]:
+    """A block that starts a thread. Raises: OSError with what to do, when the system gives none."""
     try:
-        thread.start()
+        yield
     except RuntimeError as error:
         if not is_none_left(error):
             raise
         raise no_thread() from error
+
+
+def start(thread: threading.Thread) -> None:
+    """Start a thread. Raises: as `starting`."""
+    with starting():
+        thread.start()
 
 
 class Reserve:
@@ -54,16 +61,12 @@ class Reserve:
         self._wanted = False
 
     def hold(self) -> None:
-        """Keep a worker from now on. Raises: OSError when the system gives none."""
+        """Keep a worker from now on. Raises: as `starting`."""
         self._wanted = True
         if self._parked is None:
             parked = threading.Event()
-            try:
+            with starting():
                 trio.lowlevel.start_thread_soon(parked.wait, _nothing, "reserve")
-            except RuntimeError as error:
-                if not is_none_left(error):
-                    raise
-                raise no_thread() from error
             self._parked = parked
 
     def lend(self) -> None:
@@ -127,7 +130,7 @@ async def in_thread(
 
 async def once_there_are_threads(attempt: Callable[[], Awaitable[R]]) -> R:
     """The result of `attempt`, which is made again and again while the system gives no thread."""
-    failures = 0
+    logged = False
     try:
         while True:
             try:
@@ -135,9 +138,9 @@ async def once_there_are_threads(attempt: Callable[[], Awaitable[R]]) -> R:
             except RuntimeError as error:
                 if not is_none_left(error):
                     raise
-            if not failures:
+            if not logged:
                 log.error("threads.none_left", remedy=REMEDY)
-            failures += 1
+                logged = True
             RESERVE.lend()
             await trio.sleep(PAUSE_S)
     finally:

@@ -8,12 +8,11 @@ store format §6.2.
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from aerobee.store.errors import OPEN_FILES_REMEDY
+from aerobee.store.errors import NO_ROOM, OPEN_FILES_REMEDY
 from aerobee.store.files.descriptors import NONE_LEFT
 from aerobee.store.space.retention import Level
 
@@ -167,7 +166,7 @@ class DiskWatch:
         was = self.refusing
         remedy = f": {OPEN_FILES_REMEDY}" if error.errno in NONE_LEFT else ""
         self._starved = f"no log segment can be made: {error.strerror or error}{remedy}"
-        self._no_space = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        self._no_space = error.errno in NO_ROOM
         self._notify(was)
 
     def segment_again(self) -> None:

@@ -88,11 +88,15 @@ class Receiver:
     def _take_over(self, wish: Wish) -> Receipt:
         """The receipt of a cancelled call, which counts again: that which is answered first."""
         receipt = min(self._left[wish], key=attrgetter("began"))
+        self._forget(wish, receipt)
+        receipt.given_up.clear()
+        return receipt
+
+    def _forget(self, wish: Wish, receipt: Receipt) -> None:
+        """Remove a receipt from those that can be taken over."""
         self._left[wish].remove(receipt)
         if not self._left[wish]:
             del self._left[wish]
-        receipt.given_up.clear()
-        return receipt
 
     async def _outcome(self, wish: Wish, receipt: Receipt) -> list[ReceivedMessage]:
         try:
@@ -121,6 +125,4 @@ class Receiver:
             receipt.ended.set()
             if receipt in self._left.get(wish, ()):
                 # Nobody has taken it over.
-                self._left[wish].remove(receipt)
-                if not self._left[wish]:
-                    del self._left[wish]
+                self._forget(wish, receipt)

@@ -156,8 +156,9 @@ class StreamReader(DataSourceStreamReader):
             return start
         renewed, losses = self._last_read.changed(begin, self._latest, times)
         self._accept(losses)
-        begin |= renewed
-        self._latest = carried(begin, maxima)
+        if renewed:
+            begin |= renewed
+            self._latest = carried(begin, maxima)
         end = self._admitted(begin, self._latest, limit)
         notes: Json = {}
         if STARTED not in start and start == to_nested(self._initial or {}):

@@ -517,15 +517,21 @@ async def test_a_handler_that_would_end_its_thread_has_failed_and_the_thread_goe
 # ── What a cancelled call was about to get ──
 
 
+async def topic_of_one_queue(front: Front, fresh: Fresh) -> str:
+    """A new topic, whose messages all come in their order."""
+    topic = fresh("topic")
+    async with front.admin() as admin:
+        await admin.create_topic(topic, queues=1)
+    return topic
+
+
 @pytest.mark.since("5.0.0")
 @on_loops
 async def test_messages_for_a_cancelled_receive_are_given_back_at_once(
     front: Front, fresh: Fresh
 ) -> None:
     """The request stays at the broker, which hands it the message after the cancellation."""
-    topic, group = fresh("topic"), fresh("group")
-    async with front.admin() as admin:
-        await admin.create_topic(topic, queues=1)
+    topic, group = await topic_of_one_queue(front, fresh), fresh("group")
     async with front.pop(group, start_from=FIRST) as consumer, front.pop(group) as other:
         assert await consumer.receive(topic, wait=0) == []
 
@@ -550,9 +556,7 @@ async def test_messages_for_a_cancelled_receive_are_given_back_at_once(
 @on_loops
 async def test_messages_for_a_cancelled_receive_go_to_the_next(front: Front, fresh: Fresh) -> None:
     """A broker answers the oldest request first; given back, the message would be tried again."""
-    topic, group = fresh("topic"), fresh("group")
-    async with front.admin() as admin:
-        await admin.create_topic(topic, queues=1)
+    topic, group = await topic_of_one_queue(front, fresh), fresh("group")
     async with front.producer() as producer, front.pop(group, start_from=FIRST) as consumer:
         assert await consumer.receive(topic, wait=0) == []
         for body in (b"1", b"2"):
@@ -571,9 +575,7 @@ async def test_messages_for_a_cancelled_receive_go_to_the_next(front: Front, fre
 @on_loops
 async def test_of_several_cancelled_receives_the_oldest_goes_on(front: Front, fresh: Fresh) -> None:
     """Its request is the one that the broker answers first."""
-    topic, group = fresh("topic"), fresh("group")
-    async with front.admin() as admin:
-        await admin.create_topic(topic, queues=1)
+    topic, group = await topic_of_one_queue(front, fresh), fresh("group")
     async with front.producer() as producer, front.pop(group, start_from=FIRST) as consumer:
         assert await consumer.receive(topic, wait=0) == []
         async with anyio.create_task_group() as tasks:

@@ -16,6 +16,8 @@ from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
 from tests.kit.raw_client import RawConnection
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import AnyBroker, StartBroker
 
 DELETE_TOPIC_IN_BROKER = 215
@@ -39,6 +41,23 @@ def make_anew(broker: AnyBroker) -> None:
     with RawConnection(broker.address) as connection:
         assert connection.call(DELETE_TOPIC_IN_BROKER, {"topic": TOPIC}).code == 0
     make_topic(broker, TOPIC, 2)
+
+
+def copied(broker: AnyBroker) -> Path:
+    """A copy of its store as it is now."""
+    kept = broker.data.with_name("kept")
+    broker.stop()
+    shutil.copytree(broker.data, kept)
+    broker.start()
+    return kept
+
+
+def put_back(broker: AnyBroker, kept: Path) -> None:
+    """Let it go on with the copy."""
+    broker.stop()
+    shutil.rmtree(broker.data)
+    kept.rename(broker.data)
+    broker.start()
 
 
 @pytest.fixture
@@ -92,18 +111,12 @@ def test_all_queues_of_a_topic_made_anew_begin_again(broker: AnyBroker) -> None:
 def test_a_broker_that_lost_its_last_messages_and_got_others_has_no_new_topic(
     broker: AnyBroker,
 ) -> None:
-    kept = broker.data.with_name("kept")
-    broker.stop()
-    shutil.copytree(broker.data, kept)
-    broker.start()
+    kept = copied(broker)
     fill(broker, TOPIC, bodies(10))
     last_read = LastRead(at(broker))
     begin = {queue(0): 20}
     times = last_read.times({}, begin, {})
-    broker.stop()
-    shutil.rmtree(broker.data)
-    kept.rename(broker.data)
-    broker.start()
+    put_back(broker, kept)
     assert last_read.changed(begin, {queue(0): 10}, times) == ({}, []), "its end says enough"
     fill(broker, TOPIC, bodies(15))
     renewed, losses = last_read.changed(begin, {queue(0): 25}, times)
@@ -115,19 +128,13 @@ def test_a_queue_with_other_messages_is_no_new_topic_while_other_queues_go_on(
     broker: AnyBroker,
 ) -> None:
     """All that the queue had was lost, as by a fail-over: every message in it is newer."""
-    kept = broker.data.with_name("kept")
-    broker.stop()
-    shutil.copytree(broker.data, kept)
-    broker.start()
+    kept = copied(broker)
     fill(broker, TOPIC, bodies(1), queue_id=1)
     last_read = LastRead(at(broker))
     begin = {queue(0): 10, queue(1): 1}
     times = last_read.times({queue(0): 10}, begin, {})
     assert [*times] == [queue(1)]
-    broker.stop()
-    shutil.rmtree(broker.data)
-    kept.rename(broker.data)
-    broker.start()
+    put_back(broker, kept)
     fill(broker, TOPIC, bodies(3), queue_id=1)
     renewed, losses = last_read.changed(begin, {queue(0): 10, queue(1): 3}, times)
     assert not renewed, "the other queue would be read once more"

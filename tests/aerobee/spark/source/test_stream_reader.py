@@ -6,6 +6,7 @@ import inspect
 import json
 import logging
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -34,7 +35,7 @@ from tests.kit.reading import committed_offsets
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.conftest import AnyBroker, StartBroker
@@ -530,23 +531,34 @@ def test_offsets_are_logged_under_one_name(topic: Topic, caplog: pytest.LogCaptu
     assert {record.name for record in caplog.records} == {"aerobee.spark"}
 
 
-@pytest.mark.ours
-def test_a_broker_with_an_empty_store_is_a_topic_made_anew(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
+@contextmanager
+def made_anew(
+    start_broker: StartBroker, home: Path, *limit: object, **options: Any
+) -> Iterator[tuple[StreamReader, dict[str, Any], Topic]]:
+    """A stream that has read ten messages, its offsets, and its topic made anew without any."""
     old = start_broker()
     assert isinstance(old, BrokerProcess)
     topic = Topic(old, "renewed")
     make_topic(old, topic.name, 1)
     topic.fill(10)
-    reader = topic.reader(startingOffsets="earliest")
-    end = reader.latestOffset(reader.initialOffset(), ALL)
+    reader = topic.reader(startingOffsets="earliest", **options)
+    end = reader.latestOffset(reader.initialOffset(), *limit)
     assert old.stop() == 0
-    empty = tmp_path / "empty"
+    empty = home / "empty"
     with BrokerProcess(data=empty, ports=old.ports, namesrv_port=old.namesrv_port) as new:
         make_topic(new, topic.name, 1)
-        with pytest.raises(DataLossError, match="its topic was deleted and made anew"):
-            reader.latestOffset(end, ALL)
+        yield reader, end, Topic(new, topic.name)
+
+
+@pytest.mark.ours
+def test_a_broker_with_an_empty_store_is_a_topic_made_anew(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    with (
+        made_anew(start_broker, tmp_path, ALL) as (reader, end, _),
+        pytest.raises(DataLossError, match="its topic was deleted and made anew"),
+    ):
+        reader.latestOffset(end, ALL)
 
 
 @pytest.mark.ours
@@ -554,19 +566,8 @@ def test_messages_of_a_topic_made_anew_count_before_they_pass_the_old_end(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     """Those of the old topic would hide them from `minOffsetsPerTrigger`, for 15 minutes."""
-    old = start_broker()
-    assert isinstance(old, BrokerProcess)
-    topic = Topic(old, "renewed")
-    make_topic(old, topic.name, 1)
-    topic.fill(10)
     options = {"failOnDataLoss": "false", "minOffsetsPerTrigger": "3"}
-    reader = topic.reader(startingOffsets="earliest", **options)
-    end = reader.latestOffset(reader.initialOffset())
-    assert old.stop() == 0
-    empty = tmp_path / "empty"
-    with BrokerProcess(data=empty, ports=old.ports, namesrv_port=old.namesrv_port) as new:
-        make_topic(new, topic.name, 1)
-        topic = Topic(new, "renewed")
+    with made_anew(start_broker, tmp_path, **options) as (reader, end, topic):
         topic.fill(2)
         assert reader.latestOffset(end) is end
         topic.fill(1)
