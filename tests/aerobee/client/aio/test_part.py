@@ -553,6 +553,7 @@ async def test_messages_for_a_cancelled_receive_are_given_back_at_once(
         await other.ack(*messages)
 
 
+@pytest.mark.since("5.0.0")
 @on_loops
 async def test_messages_for_a_cancelled_receive_go_to_the_next(front: Front, fresh: Fresh) -> None:
     """A broker answers the oldest request first; given back, the message would be tried again."""
@@ -572,6 +573,7 @@ async def test_messages_for_a_cancelled_receive_go_to_the_next(front: Front, fre
             await consumer.ack(message)
 
 
+@pytest.mark.since("5.0.0")
 @on_loops
 async def test_of_several_cancelled_receives_the_oldest_goes_on(front: Front, fresh: Fresh) -> None:
     """Its request is the one that the broker answers first."""
