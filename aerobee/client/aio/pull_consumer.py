@@ -58,13 +58,14 @@ class PullConsumer(Part):
         """Share the topic's queues with the group; `expression` is `*`, tags as `A || B`,
         or a Filter.
 
-        The topic may not exist yet: the consumer waits for it. Raises: ConfigurationError,
-        ClientStateError after `assign`.
+        The topic may not exist yet: the consumer waits for it. Another call for the same topic
+        replaces the expression, for all messages that were not returned yet. Raises:
+        ConfigurationError, ClientStateError after `assign`.
         """
         await self._perform(self._member.subscribe(topic, expression))
 
     async def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
-        """Read exactly these queues, without sharing them in the group.
+        """Read exactly these queues, without sharing them in the group. Another call replaces them.
 
         Raises: ClientStateError after `subscribe`, RouteNotFoundError, BrokerError,
         TransportError.

@@ -57,8 +57,9 @@ class PullMember(Member):
     def subscribe(self, topic: str, expression: Expression) -> Steps[None]:
         """Share the queues of a topic with the group, and with `retry` those of its retry topic.
 
-        The topic may not exist yet. Raises: ConfigurationError, ClientStateError after `assign`,
-        SubscriptionError for an SQL condition that the brokers do not support.
+        The topic may not exist yet. Another expression replaces the one before. Raises:
+        ConfigurationError, ClientStateError after `assign`, SubscriptionError for an SQL condition
+        that the brokers do not support.
         """
         check_name("topic", topic, TOPIC_MAX)
         check_plain("topic", topic, self.instance.config.namespace)
@@ -75,14 +76,22 @@ class PullMember(Member):
             yield from self._share(Subscription(retries, ALL, self.instance.clock.wall_ms()))
 
     def _share(self, subscription: Subscription) -> Steps[None]:
+        before = self.subscriptions.get(subscription.topic)
         self.subscriptions[subscription.topic] = subscription
+        if before is not None and before.filter != subscription.filter:
+            self._pull_again()
         self.instance.subscriptions_changed()
         if not (yield from self.rebalance()):
             # `stay_balanced` tries again, sooner than after a complete rebalance.
             self.rebalance_now.set()
 
+    def _pull_again(self) -> None:
+        """Pull again, with a new filter, what is not delivered yet."""
+        for held in self.held.values():
+            held.give_back()
+
     def assign(self, queues: Iterable[MessageQueue], expression: Expression) -> Steps[None]:
-        """Hold exactly these queues, without sharing them in the group.
+        """Hold exactly these queues, without sharing them in the group. Another call replaces them.
 
         Raises: ClientStateError after `subscribe`, RouteNotFoundError, BrokerError,
         TransportError.
@@ -96,7 +105,9 @@ class PullMember(Member):
             route = yield from self._route(topic)
             yield from self.instance.introduce(route)
             yield from check_served(self.instance, self.group, Subscription(topic, filter_, 0))
-        self.assigned_filter = filter_
+        before, self.assigned_filter = self.assigned_filter, filter_
+        if before not in (None, filter_):
+            self._pull_again()
         for queue in [queue for queue in self.held if queue not in wanted]:
             yield from self.give_up(queue)
         for queue in wanted:
@@ -129,11 +140,11 @@ class PullMember(Member):
 
     def pull_on(self, held: HeldQueue) -> Steps[None]:
         """Pull one held queue until it is dropped, but not while it is paused."""
-        subscription = self.subscription_of(held.queue.topic)
         while not held.dropped:
             if held.paused:
                 yield Wait(self.resumed, PAUSED_S)
             else:
+                subscription = self.subscription_of(held.queue.topic)
                 yield from self.puller.pull_or_wait(held, subscription)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
@@ -247,7 +258,7 @@ class PullMember(Member):
     def seek(self, queue: MessageQueue, to: int | ConsumeFrom | datetime) -> Steps[None]:
         """Move a queue. Raises: QueueNotAssignedError, ConfigurationError outside of the queue."""
         self.holding(queue)
-        if isinstance(to, int):
+        if isinstance(to, int) and not isinstance(to, bool):
             lowest = yield from self.offsets.lowest(queue)
             end = yield from self.offsets.end(queue)
             if not lowest <= to <= end:

@@ -116,6 +116,20 @@ async def test_only_the_wanted_tags_come(front: Front, fresh: Fresh) -> None:
     assert {message.body for message in messages} == {b"A", b"C"}
 
 
+async def test_other_tags_may_be_wanted_from_now_on(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    await send(front, topic, b"first", tag="A")
+    async with front.consumer(fresh("group"), start_from=ConsumeFrom.FIRST) as consumer:
+        await consumer.subscribe(topic, "A")
+        await take(consumer, 1)
+        await consumer.subscribe(topic, "B")
+        for tag in "ABAB":
+            await send(front, topic, tag.encode(), tag=tag)
+        messages = await take(consumer, 2)
+        assert not await consumer.poll(timeout=0.2)
+    assert [message.body for message in messages] == [b"B", b"B"]
+
+
 async def test_packed_bodies_come_unpacked(front: Front, fresh: Fresh) -> None:
     topic = fresh("topic")
     body = b"long " * 2000
