@@ -191,9 +191,7 @@ class HeldQueue:
         """Drop what is pulled and not delivered: it is pulled again. The cache is for others."""
         self.interrupt.set()
         self.interrupt = Signal()
-        self.next_offset = self.position
-        self._release(sum(len(message.body) for message in self.waiting))
-        self.waiting.clear()
+        self._forget_waiting()
         self.broken = None
 
     def drop(self) -> None:
@@ -201,9 +199,14 @@ class HeldQueue:
         if not self.dropped:
             self.cache.queues -= 1
         self.dropped = True
+        self._forget_waiting()
+        self.interrupt.set()
+
+    def _forget_waiting(self) -> None:
+        # Messages that were not delivered stay uncommitted: the last commit may follow a `drop`.
+        self.next_offset = self.position
         self._release(sum(len(message.body) for message in self.waiting))
         self.waiting.clear()
-        self.interrupt.set()
 
     def _use(self, size: int) -> None:
         self.cache.used_bytes += size

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
 
 BUSY_CHECK_S = 0.05
-"""How often a reset checks whether the running orderly handler of a queue has finished."""
+"""How often the running orderly handler of a queue is looked at that begins anew behind it."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,11 @@ class Member:
         self.hooks = self.instance.config.hooks
         self.offsets = Offsets(self.instance, self.config.group)
         self.puller = Puller(
-            self.instance, self.config.group, self.config.pull_batch, self.offsets.at_time
+            self.instance,
+            self.config.group,
+            self.config.pull_batch,
+            self.offsets.at_time,
+            self.begin_anew,
         )
         self.figures = Figures(self.instance.clock.monotonic())
 
@@ -282,21 +286,29 @@ class Member:
     # ── Resets ──
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> Steps[None]:
-        """Continue at these offsets in each held queue; results of running handlers are ignored."""
+        """Continue at these offsets in each held queue."""
         for queue, offset in offsets.items():
             held = self.held.get(queue)
             if held is not None:
-                held.drop()
-                while held.busy and not self.closing.is_set:
-                    yield Wait(self.closing, BUSY_CHECK_S)
-                # Another member may hold the queue now, and use the committed offset.
-                if self.held.get(queue) is held:
-                    anew = self.hold(queue, offset)
-                    anew.locked_at = held.locked_at
+                yield from self.begin_anew(held, offset)
             try:
                 yield from self._commit_one(queue, offset)
             except AerobeeError as error:
                 self.instance.log_once(f"commit {queue}", "%s not committed: %s", queue, error)
+
+    def begin_anew(self, held: HeldQueue, offset: int) -> Steps[None]:
+        """Continue a held queue at an offset; results of messages delivered before are ignored.
+
+        After a reset, or in a topic made anew, an offset may be that of another delivery.
+        """
+        held.drop()
+        while held.busy and not self.closing.is_set:
+            yield Wait(self.closing, BUSY_CHECK_S)
+        # Another member may hold the queue now, and use the committed offset.
+        if self.held.get(held.queue) is held:
+            anew = self.hold(held.queue, offset)
+            anew.locked_at, anew.paused = held.locked_at, held.paused
+            anew.stored_at = held.stored_at
 
     # ── Running info ──
 

@@ -93,7 +93,7 @@ class Offsets:
         first = next(records([answer.body]))
         return first.store_timestamp if first.queue_offset == offset else None
 
-    def resolve(self, queue: MessageQueue, position: ConsumeFrom | datetime) -> Steps[int]:
+    def resolve(self, queue: MessageQueue, position: object) -> Steps[int]:
         """The current offset of `position`. Raises: TypeError for anything else."""
         if isinstance(position, datetime):
             return (yield from self.at_time(queue, position))

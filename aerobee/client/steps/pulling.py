@@ -90,9 +90,14 @@ class Puller:
         group: str,
         batch: int,
         at_time: Callable[[MessageQueue, datetime], Steps[int]],
+        begin_anew: Callable[[HeldQueue, int], Steps[None]],
     ) -> None:
-        """`at_time` finds the first message of a queue that was stored then or later."""
+        """`at_time` finds the first message of a queue that was stored then or later.
+
+        `begin_anew` continues a queue at another offset.
+        """
         self._at_time = at_time
+        self._begin_anew = begin_anew
         self.instance = instance
         self.group = group
         self.batch = batch
@@ -200,7 +205,7 @@ class Puller:
                     moved = min(moved, (yield from self._at_time(queue, held.stored_at)))
             if interrupt.is_set:
                 return
-            held.move_to(moved)
+            yield from self._begin_anew(held, moved)
         text = "%s: offset %d is not there, going on at %d"
         self.instance.log_once(f"moved {queue}", text, queue, wanted, moved)
 

@@ -87,7 +87,7 @@ class PushMember(Member):
     paused: bool = False
     resumed: Signal = field(default_factory=Signal)
     running: dict[Batch, None] = field(default_factory=dict)
-    """The batches that workers handle, the oldest first."""
+    """The batches that workers handle and whose results count, the oldest first."""
     _again: deque[tuple[float, HeldQueue, Sequence[ReceivedMessage]]] = field(default_factory=deque)
     """Messages that no broker accepted back, and when they are delivered again here."""
     _idle: deque[Signal] = field(default_factory=deque)
@@ -383,11 +383,13 @@ class PushMember(Member):
             late = self.instance.clock.monotonic() - limit_s
             for batch in tuple(self.running):
                 # Some may have ended while others were sent back.
-                if batch in self.running and batch.began <= late and not batch.given_up:
+                if batch in self.running and batch.began <= late:
                     yield from self._give_up_batch(batch)
 
     def _give_up_batch(self, batch: Batch) -> Steps[None]:
         batch.given_up = True
+        # A handler that is cancelled has no result that would take it out.
+        self.running.pop(batch, None)
         if batch.give_up is not None:
             batch.give_up()
         log.warning(

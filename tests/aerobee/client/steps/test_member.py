@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -295,6 +296,43 @@ def test_a_condition_that_a_pull_is_refused_for_is_raised(stage: Stage, consumer
     consumer.pull(T0)
     with pytest.raises(SubscriptionError, match="parse failed"):
         consumer.poll()
+
+
+@pytest.mark.parametrize("assigned", [False, True])
+def test_another_expression_counts_for_what_is_not_delivered_yet(
+    stage: Stage, consumer: Consumer, *, assigned: bool
+) -> None:
+    choose = partial(consumer.assign, T0) if assigned else consumer.subscribe
+    choose(expression="A")
+    stage.answers(LitePullMessage, pulled(100, 101, then=110, tag="A"))
+    consumer.pull(T0)
+    assert len(consumer.poll(most=1)) == 1
+    pulls = consumer.member.pull_on(consumer.member.holding(T0))
+    first = next(pulls)
+    choose(expression="B")
+    assert isinstance(first, Ask)
+    assert first.until is not None
+    assert first.until.is_set, "the pull with the old expression is over"
+    again = pulls.send(None)
+    assert isinstance(again, Ask)
+    assert isinstance(again.header, LitePullMessage)
+    assert (again.header.subscription, again.header.queue_offset) == ("B", 101)
+
+
+def test_the_same_expression_once_more_changes_nothing(stage: Stage, consumer: Consumer) -> None:
+    consumer.subscribe(expression="A")
+    stage.answers(LitePullMessage, pulled(100, 101, then=110, tag="A"))
+    consumer.pull(T0)
+    consumer.subscribe(expression="A")
+    assert len(consumer.poll()) == 2
+
+
+def test_a_reset_does_not_resume_a_paused_queue(stage: Stage, consumer: Consumer) -> None:
+    consumer.subscribe()
+    consumer.member.pause([T0])
+    stage.perform(consumer.member.reset({T0: 50}))
+    held = consumer.member.holding(T0)
+    assert (held.next_offset, held.paused) == (50, True)
 
 
 def test_a_group_is_consumed_once_per_client(stage: Stage, consumer: Consumer) -> None:
@@ -701,6 +739,8 @@ def test_seeking_stays_within_the_queue(stage: Stage, consumer: Consumer) -> Non
     ):
         stage.perform(consumer.member.seek(T0, place))
         assert consumer.member.holding(T0).position == offset
+    with pytest.raises(TypeError, match="not True"):
+        stage.perform(consumer.member.seek(T0, True))
 
 
 def test_only_held_queues_have_a_place(stage: Stage, consumer: Consumer) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.client.handling import MessageModel, Verdict
+from aerobee.client.handling import AGAIN, MessageModel, Verdict
 from aerobee.client.send_result import MessageQueue
 from aerobee.client.settings.consumers import PushConfig
 from aerobee.client.steps import orderly, pushing
@@ -36,12 +36,13 @@ from aerobee.remoting.wire.headers.offset import (
     GetMinOffset,
     QueryConsumerOffset,
     ResetOffsetInClient,
+    SearchOffset,
     UpdateConsumerOffset,
 )
 from aerobee.remoting.wire.headers.pull import LitePullMessage
 from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
 from tests.aerobee.client.steps.stage import Stage, answer, route
-from tests.aerobee.client.steps.test_member import pulled
+from tests.aerobee.client.steps.test_member import pull_answer, pulled
 from tests.aerobee.client.steps.test_sending import stored
 
 T0 = MessageQueue("T", "broker-a", 0)
@@ -202,6 +203,7 @@ def test_what_is_handled_while_another_is_sent_back_does_not_come_again(
     with pytest.raises(StopIteration):
         asked.send(answered)
     assert (late.given_up, later.given_up) == (True, False)
+    assert not consumer.member.running
     assert consumer.committable == 2
 
 
@@ -245,7 +247,7 @@ def test_in_order_a_queue_has_one_worker_and_is_not_given_up_under_it() -> None:
     assert commit.header.ext()["commitOffset"] == "1"
 
 
-def until_next_wait(steps: Steps[None]) -> Steps[None]:
+def until_next_wait(steps: Steps[Any]) -> Steps[None]:
     """What steps ask until they wait again."""
     answer: Any = None
     while not isinstance(effect := steps.send(answer), Wait):
@@ -279,6 +281,44 @@ def test_in_order_a_lost_queue_begins_again_behind_its_handler() -> None:
     consumer.member.finished(at_work)
     assert consumer.stage.perform(consumer.member.rebalance())
     assert T0 in consumer.member.held
+
+
+# ── A topic made anew under a handler ──
+
+
+def made_anew(consumer: Consumer) -> None:
+    """Pull once, and hear that the queue begins at 0 again, with three messages."""
+    consumer.stage.answers(SearchOffset, answer(offset=0))
+    consumer.stage.answers(LitePullMessage, pull_answer(21, 0, end=3))
+    subscription = consumer.member.subscription_of("T")
+    puller = consumer.member.puller
+    consumer.stage.perform(puller.pull(consumer.member.held[T0], subscription))
+
+
+def test_a_message_of_the_old_topic_finishes_none_of_the_new_one(consumer: Consumer) -> None:
+    consumer.pull(0, 1, then=2)
+    at_work = consumer.batch()
+    made_anew(consumer)
+    consumer.pull(0, 1, 2, then=3)
+    assert consumer.batch().messages[0].queue_offset == 0
+    consumer.member.finished(at_work)
+    assert consumer.committable == 0
+
+
+def test_in_order_a_failed_message_of_the_old_topic_does_not_stand_before_the_new_ones() -> None:
+    consumer = Consumer(orderly=True)
+    consumer.pull(100, 101, then=102)
+    at_work = consumer.batch()
+    consumer.stage.answers(SearchOffset, answer(offset=0))
+    consumer.stage.answers(LitePullMessage, pull_answer(21, 0, end=3))
+    subscription = consumer.member.subscription_of("T")
+    steps = consumer.member.puller.pull(consumer.member.held[T0], subscription)
+    consumer.stage.perform(until_next_wait(steps))
+    consumer.stage.perform(consumer.member.settle(at_work, AGAIN))
+    consumer.stage.perform(steps)
+    assert consumer.committable == 0
+    consumer.pull(0, 1, 2, then=3)
+    assert consumer.batch().messages[0].queue_offset == 0
 
 
 # ── Requests of brokers ──
@@ -317,6 +357,18 @@ def test_in_order_a_handler_ends_before_its_queue_begins_elsewhere() -> None:
     held = consumer.member.held[T0]
     assert (held.next_offset, held.busy) == (5, False)
     assert held.locked_at > 0, "the lock is still ours"
+
+
+def test_a_queue_that_is_reset_and_given_up_at_once_skips_nothing() -> None:
+    consumer = Consumer(orderly=True)
+    consumer.pull(0, 1, 2, then=3)
+    at_work = consumer.batch()
+    assert isinstance(next(reset(consumer)), Wait)
+    consumer.stage.perform(consumer.member.give_up(T0))
+    consumer.member.finished(at_work)
+    consumer.stage.perform(consumer.member.give_up(T0))
+    [commit] = consumer.stage.asked(UpdateConsumerOffset)
+    assert commit.header.ext()["commitOffset"] == "1"
 
 
 def test_a_group_that_is_not_here_is_an_error_that_says_so(consumer: Consumer) -> None:
