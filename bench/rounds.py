@@ -164,7 +164,7 @@ def serve_ready(selectors: list[Selector]) -> bool:
     busy = False
     for selector in selectors:
         events = [(fd, READ) for fd in selector.poller.holding()]
-        if events or selector.waiting:
+        if events or selector.waiting or selector.ready:
             selector.round(events)
             busy = True
     return busy
