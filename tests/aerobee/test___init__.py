@@ -84,8 +84,8 @@ def test_the_blocking_front_has_the_same_names() -> None:
 
 FRONTED = ("AdminClient", "Client", "Producer", "PullConsumer")
 RENAMED = {"aclose": "close", "working_group": "check_works"}
-OF_TASKS = {"start_worker", "closes_here"}
-"""Threads are started by the consumers that need them, and belong to no event loop."""
+OF_TASKS = {"start_worker", "closes_here", "see_through"}
+"""Threads are started by the consumers that need them, belong to no loop and are not cancelled."""
 
 
 @pytest.mark.parametrize("name", FRONTED)

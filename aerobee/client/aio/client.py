@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Generator
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -24,6 +25,7 @@ from aerobee.client.security import link_of
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.transport import transport_error
 from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
+from aerobee.remoting.border import Border
 from aerobee.remoting.client.async_channel import AsyncChannel
 from aerobee.remoting.errors import ConnectFailed, RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
@@ -153,12 +155,13 @@ class Client:
         except asyncio.CancelledError:
             if self._life.state is State.RUNNING:
                 # The start was cancelled at the very moment when it succeeded.
-                await self.aclose()
+                self._life.on(Event.CLOSE)
+                self._stop.set()
+            else:
+                self._host.cancel()
+            await see_end(self._host)
+            if self._life.state is State.CLOSED:
                 self.reset()
-                raise
-            self._host.cancel()
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait({self._host})
             raise
         if self._host.done():
             self._host.result()
@@ -267,6 +270,30 @@ class Client:
     async def _work(self, work: Callable[[], Awaitable[None]]) -> None:
         INSIDE.set(INSIDE.get() | {self})
         await work()
+
+    async def see_through(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
+        """Run a function for at most so long, even when the caller is cancelled.
+
+        It is a task of the client: no shield stands against a cancellation by asyncio itself, and a
+        consumer that has left by half would keep its queues. Raises: what the function raises.
+        """
+        over, border = anyio.Event(), Border()
+
+        async def see() -> None:
+            try:
+                with border, anyio.move_on_after(seconds, shield=True):
+                    await work()
+            finally:
+                over.set()
+
+        if self._life.state is State.RUNNING:
+            self.working_group().start_soon(see)
+            with anyio.CancelScope(shield=True):
+                await over.wait()
+        else:
+            await see()
+        if border.error is not None:
+            raise border.error
 
     def working_group(self) -> TaskGroup:
         """The task group of a started client.
@@ -394,6 +421,17 @@ class Client:
         answer = await self.perform(steps)
         if answer is not None:
             channel.answer(request, answer)
+
+
+async def see_end(task: asyncio.Task[None]) -> None:
+    """Wait for the end of a task that ends soon, however often the caller is cancelled."""
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+    if not task.cancelled():
+        # The caller raises its own cancellation.
+        task.exception()
 
 
 async def wait(signal: Signal, seconds: float) -> None:

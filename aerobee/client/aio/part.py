@@ -139,13 +139,12 @@ class Part:
             self._over.set()
 
     async def _end_in_time(self) -> None:
-        """End this part before its client, even when the surrounding scope is cancelled."""
+        """End this part before its client, even when the caller is cancelled."""
         try:
             await self._drain()
         finally:
             try:
-                with anyio.move_on_after(CLOSE_WITHIN_S, shield=True):
-                    await self._end()
+                await self._client.see_through(self._end, CLOSE_WITHIN_S)
             finally:
                 # Outside of the timeout of the end, which would suppress the error.
                 self._raise_failures()

@@ -148,6 +148,21 @@ async def test_a_start_that_is_cancelled_as_it_succeeds_can_be_repeated(
             await client.aclose()
 
 
+@on_asyncio
+async def test_a_start_that_is_cancelled_again_and_again_can_be_repeated(
+    broker: AnyBroker,
+) -> None:
+    """What it has begun ends before it returns, so that the next start meets nothing of it."""
+    client = aerobee.Client(broker.namesrv_address)
+    starting = asyncio.create_task(client.start())
+    while not starting.done():
+        await anyio.lowlevel.checkpoint()
+        starting.cancel()
+    assert starting.cancelled()
+    await client.start()
+    await client.aclose()
+
+
 def runs(client: aerobee.Client) -> bool:
     with suppress(ClientStateError):
         return client.working_group() is not None
@@ -155,6 +170,35 @@ def runs(client: aerobee.Client) -> bool:
 
 
 # ── Closes ──
+
+
+@on_asyncio
+async def test_a_close_that_is_cancelled_leaves_the_group_all_the_same(
+    front: Front, fresh: Fresh
+) -> None:
+    """As by `asyncio.wait_for`, at a client that goes on: its heartbeats would name the group."""
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, b"once")
+    async with front.client() as client, front.admin(client=client) as admin:
+        consumer = front.consumer(group, client=client, start_from=FIRST)
+        await consumer.start()
+        await consumer.subscribe(topic)
+        [message] = await consumer.poll(timeout=WITHIN_S)
+        consumer.done(message)
+        closing = asyncio.create_task(consumer.aclose())
+        await anyio.lowlevel.checkpoint()
+        closing.cancel()
+        await asyncio.wait({closing})
+        assert closing.cancelled()
+        with anyio.fail_after(WITHIN_S):
+            while group in client.instance.consumers:
+                await anyio.lowlevel.checkpoint()
+            while await unfinished(front, group, topic):
+                await anyio.lowlevel.checkpoint()
+            while (await admin.consumers(group)).members:
+                await anyio.lowlevel.checkpoint()
+        async with front.consumer(group, client=client):
+            pass
 
 
 @pytest.mark.parametrize("runs", [True, False])
