@@ -113,6 +113,9 @@ class Pop:
 
     async def _from_disk(self, header: PopMessage, scope: PopScope) -> Answer:
         reads = await self._reader.read_from_disk(scope)
+        # Topic and group may have been deleted meanwhile: neither gets an offset then.
+        self._access.group_is_there(header.consumer_group)
+        self._access.topic(header.topic)
         if reads.unreadable is not None:
             self._pass_over(header, scope, *reads.unreadable)
         outcome = self._found(header, scope, reads)

@@ -290,14 +290,25 @@ class PopReader:
 
     async def _unreadable(
         self, scope: PopScope, topic: str, queue_id: int, at: int, error: Unreadable
-    ) -> Move:
-        """The message that stops a pop. Raises: MessageUnreadable for an orderly pop, OSError."""
+    ) -> Move | None:
+        """The message that stops a pop; None where the group has gone on meanwhile, or was reset.
+
+        Raises: MessageUnreadable for an orderly pop, OSError.
+        """
         begin = Location(topic, queue_id, at, -1)
+        stopped = self._place(scope.group, topic, queue_id)
         where = await tell_first_wanted(self._store, SERVICE, begin, scope.matches, error)
         if scope.order:
             broker = self._config.broker.broker_name
             raise MessageUnreadable(scope.group, broker, where, error) from error
+        if self._place(scope.group, topic, queue_id) != stopped:
+            return None
         return Move(topic, queue_id, where.queue_offset)
+
+    def _place(self, group: str, topic: str, queue_id: int) -> tuple[int, int | None]:
+        """The offset of a group in a queue, and that of a reset that is not applied yet."""
+        reset = self._offsets.resets.get((group, topic, queue_id))
+        return self._offsets.query(group, topic, queue_id), reset
 
     def has_messages(self, scope: PopScope) -> PopResult:
         """Whether a pop could get a message: then `rest` is not 0. Raises: NotInMemory, OSError."""

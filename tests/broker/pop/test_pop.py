@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +12,14 @@ import trio
 import trio.testing
 
 from aerobee.broker.config.settings.auth import AuthConfig
+from aerobee.broker.errors import Refusal
 from aerobee.broker.pop import pop_reader
 from aerobee.broker.pop.pop_records import CheckPoint
 from aerobee.remoting.errors import RequestPostponed
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers import pop as headers
+from aerobee.remoting.wire.headers.group import DeleteGroup
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode, encode
@@ -25,6 +28,7 @@ from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import body_of, said
 from tests.broker.pops import BROKER, open_pops, popped_of
 from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.quick_disk import WornDisk
 from tests.kit.raw_client import batch_body
 
 if TYPE_CHECKING:
@@ -688,6 +692,74 @@ async def test_messages_of_an_earlier_run_are_popped_from_the_disk(
         await pops.stop()
     async with open_pops(tmp_path) as pops:
         assert await pops.bodies() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("gone", ["group", "topic"])
+@pytest.mark.trio
+async def test_who_waits_for_the_disk_hears_of_what_goes_and_leaves_no_offset(
+    tmp_path: Path, mock_clock: MockClock, gone: str
+) -> None:
+    disk = WornDisk()
+    async with open_pops(tmp_path, disk=disk) as pops:
+        await pops.send(b"a", b"on disk")
+        assert await pops.bodies(max_msg_nums=1) == [b"a"]
+        await pops.stop()
+        wall = pops.desk.clock
+    async with open_pops(tmp_path, disk=disk, wall=wall) as pops:
+        disk.bad = b"on disk"
+        reading = pops.desk.begin(pops.header(init_mode=1))
+        disk.bad = b""
+        if gone == "group":
+            code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            deleted = await pops.desk.ask(DeleteGroup("g", clean_offset=True))
+        else:
+            code = ResponseCode.TOPIC_NOT_EXIST
+            deleted = await pops.desk.ask(DeleteTopicInBroker(topic="t"))
+        assert deleted.code == 0
+        with pytest.raises(Refusal) as refused:
+            await reading
+        assert refused.value.code == code
+        assert pops.desk.offsets.query("g", "t", 0) == -1
+
+
+@pytest.mark.parametrize("meanwhile", ["a pop", "a reset"])
+@pytest.mark.trio
+async def test_a_message_that_the_disk_cannot_read_takes_the_group_back_to_no_place(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    disk = WornDisk()
+    tagged = {"exp": "x", "exp_type": "TAG"}
+    async with open_pops(tmp_path, disk=disk) as pops:
+        await pops.send(b"a", b"worn", b"c", tag="x")
+        await pops.stop()
+        wall = pops.desk.clock
+    async with open_pops(tmp_path, disk=disk, wall=wall) as pops:
+        disk.bad = b"worn"
+        assert await pops.bodies(**tagged) == [b"a"]
+        tell, waits = pop_reader.tell_first_wanted, trio.Event()
+        goes_on: list[trio.Event] = [trio.Event()]
+
+        async def tell_later(*where: Any) -> Any:
+            if goes_on:
+                event = goes_on.pop()
+                waits.set()
+                await event.wait()
+            return await tell(*where)
+
+        monkeypatch.setattr(pop_reader, "tell_first_wanted", tell_later)
+        event = goes_on[0]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(pops.pop, **tagged))
+            await waits.wait()
+            if meanwhile == "a pop":
+                bodies = [await pops.bodies(**tagged), await pops.bodies(**tagged)]
+                assert bodies == [[], [b"c"]]
+            else:
+                pops.desk.offsets.reset("g", "t", 0, 0, pops.desk.now_ms())
+            event.set()
+        disk.bad = b""
+        left = [] if meanwhile == "a pop" else [b"a", b"c", b"worn"]
+        assert await pops.bodies(**tagged) == left
 
 
 @pytest.mark.trio
