@@ -77,6 +77,7 @@ class ResetProcessor:
 
     async def _reset_one(self, header: headers.ResetOffset) -> Answer:
         at = await self.store.complete(partial(self._target, header, header.queue_id))
+        self._check_there(header)
         self.offsets.reset(header.group, header.topic, header.queue_id, at, self.clock.now_ms())
         return await self._saved(header, {header.queue_id: at})
 
@@ -93,11 +94,8 @@ class ResetProcessor:
 
         def reset() -> Iterator[None]:
             for queue_id, at in targets.items():
-                # Topic and group may have been deleted meanwhile, or the topic made anew.
-                if self.topics.get(header.topic) is None:
-                    raise TopicNotExist(header.topic)
-                if self.groups.get(header.group) is None:
-                    raise GroupNotExist(header.group)
+                self._check_there(header)
+                # The topic may have been made anew.
                 end = self.store.max_offset(header.topic, queue_id)
                 targets[queue_id] = min(at, end)
                 self.offsets.reset(header.group, header.topic, queue_id, targets[queue_id], now_ms)
@@ -105,6 +103,13 @@ class ResetProcessor:
 
         await in_slices(reset())
         return await self._saved(header, targets)
+
+    def _check_there(self, header: headers.ResetOffset) -> None:
+        """Topic and group were not deleted while this waited. Raises: Refusal."""
+        if self.topics.get(header.topic) is None:
+            raise TopicNotExist(header.topic)
+        if self.groups.get(header.group) is None:
+            raise GroupNotExist(header.group)
 
     async def _targets(self, header: headers.ResetOffset, queues: int) -> dict[int, int]:
         """The offsets by time of so many queues: queue by queue, each of which may be on disk."""

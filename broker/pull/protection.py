@@ -76,7 +76,9 @@ class Protection:
             ):
                 continue
             behind = await self.behind_bytes(group, topic)
-            if behind > limit:
+            # As it is now: it may have been changed, or deleted, while its queues were read.
+            config = self._groups.get(group)
+            if behind > limit and config is not None and config.consume_enable:
                 disabled = msgspec.structs.replace(config, consume_enable=False)
                 self._groups.update(disabled, self._clock.now_ms())
                 log.warning("group.disabled", group=group, topic=topic, behind_bytes=behind)

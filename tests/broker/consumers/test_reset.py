@@ -235,9 +235,10 @@ async def test_where_each_read_waits_a_queue_is_searched_anew_and_no_other(
         assert searches.count <= 8 * queues, "it grows with the queues, not with their square"
 
 
+@pytest.mark.parametrize("queue_id", [-1, 0])
 @pytest.mark.parametrize("what", ["topic", "group"])
 async def test_what_is_deleted_during_a_reset_keeps_no_offsets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, queue_id: int
 ) -> None:
     async with open_desk(tmp_path) as desk:
         await filled(desk)
@@ -251,7 +252,7 @@ async def test_what_is_deleted_during_a_reset_keeps_no_offsets(
 
         Searches(desk, monkeypatch).then = delete
         with pytest.raises(TopicNotExist if what == "topic" else GroupNotExist):
-            await desk.ask(reset_header())
+            await desk.ask(reset_header(queue_id=queue_id))
         assert not desk.offsets.resets
         assert not desk.offsets.queues("g", "t")
 

@@ -77,6 +77,38 @@ async def test_a_group_switched_on_again_stays_on_until_it_takes_more(
         assert desk.groups.configs["g"].consume_enable
 
 
+@pytest.mark.parametrize("what", ["deleted", "changed"])
+async def test_what_happens_to_a_group_while_its_lag_is_measured_stays(
+    tmp_path: Path, autojump_clock: Any, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    changes: dict[str, Any] = {
+        "disable_consume_if_consumer_read_slowly": True,
+        "consumer_fallbehind_threshold_bytes": 500,
+    }
+    async with open_desk(tmp_path, **changes) as desk:
+        desk.topic("t")
+        for _ in range(3):
+            await desk.send("t", b"x" * 1_000)
+        await consumed(desk, "g", 0)
+        config = desk.groups.configs["g"]
+        measured = desk.protection.behind_bytes
+
+        async def behind_bytes(*of: str) -> int:
+            if what == "deleted":
+                desk.groups.delete("g", 0)
+            else:
+                desk.groups.update(replace(config, retry_max_times=3), 0)
+            return await measured(*of)
+
+        monkeypatch.setattr(desk.protection, "behind_bytes", behind_bytes)
+        await looked(desk)
+        if what == "deleted":
+            assert "g" not in desk.groups.configs
+        else:
+            stopped = replace(config, retry_max_times=3, consume_enable=False)
+            assert desk.groups.configs["g"] == stopped
+
+
 async def test_a_queue_that_cannot_be_read_does_not_end_the_broker(
     tmp_path: Path, autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
