@@ -58,10 +58,12 @@ class ReplyProcessor:
         command: Command,
         connection: Caller,
     ) -> Answer:
-        """Push the reply to the requester, keep it, and answer whether the push arrived."""
+        """Keep the reply, push it to the requester, and answer whether the push arrived.
+
+        It is kept first: its topic may be deleted while the requester takes its time.
+        """
         _, queue_id, _ = self._destinations.place(header)
         body = bytes(command.body)
-        remark = await self._push(header, body, connection)
         response = SendMessageResponse(
             msg_id="0",
             queue_id=queue_id,
@@ -71,6 +73,7 @@ class ReplyProcessor:
         )
         if self._config.broker.store_reply_message_enable:
             self._keep(header, body, connection, response)
+        remark = await self._push(header, body, connection)
         return Answer(SUCCESS if remark is None else SYSTEM_ERROR, response, remark)
 
     async def _push(

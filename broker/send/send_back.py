@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.core.names import is_sendable, retry_topic, was_delivered
-from aerobee.broker.errors import NoPermission, PutPostponed, Refusal
+from aerobee.broker.errors import GroupNotExist, NoPermission, PutPostponed, Refusal
 from aerobee.broker.send.retries import (
     max_tries,
     next_level,
@@ -90,14 +90,13 @@ class SendBack:
         if group.retry_queue_nums <= 0:
             # The administrator set it so: messages of such a group are not retried.
             return DONE
-        topic = self._retry_topic(header, group)
         limit = max_tries(group, header.max_reconsume_times, command.version)
         look_up = partial(self._store.message, header.offset)
         try:
             record = look_up()
         except NotInMemory:
-            return self._from_disk(look_up, header, topic, limit)
-        self._store_again(record, header, topic, limit)
+            return self._from_disk(look_up, header, limit)
+        self._store_again(record, header, group, limit)
         return PendingAnswer(self._when_durable()) if self._waits_for_disk else DONE
 
     def _retry_topic(
@@ -121,13 +120,14 @@ class SendBack:
         self,
         record: Record | None,
         header: ConsumerSendMsgBack,
-        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
         limit: int,
     ) -> None:
         """Store a message once more, in a retry or dead-letter topic.
 
         Raises: Refusal when the message is deleted, or cannot be stored.
         """
+        topic = self._retry_topic(header, group)
         if record is None:
             raise Refusal(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         if not is_sendable(record.topic):
@@ -186,10 +186,14 @@ class SendBack:
         self,
         look_up: Callable[[], Record | None],
         header: ConsumerSendMsgBack,
-        topic: TopicConfig,
         limit: int,
     ) -> Answer:
-        self._store_again(await self._store.complete(look_up), header, topic, limit)
+        record = await self._store.complete(look_up)
+        # Deleted meanwhile, a group is not made anew for a message that waited.
+        group = self._groups.get(header.group)
+        if group is None:
+            raise GroupNotExist(header.group)
+        self._store_again(record, header, group, limit)
         self._puts.finish_round()
         return await self._when_durable() if self._waits_for_disk else DONE
 

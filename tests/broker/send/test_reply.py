@@ -12,6 +12,7 @@ from aerobee.remoting.errors import CallTimedOut
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import SendReplyMessage, SendReplyMessageV2
+from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import read
@@ -124,6 +125,20 @@ async def test_a_push_that_fails_is_told_with_its_reason(
         assert answer.code == Code.SYSTEM_ERROR
         assert "push reply message to asker fail" in (answer.remark or "")
         assert why in (answer.remark or "")
+
+
+async def test_a_topic_that_is_deleted_during_the_push_does_not_come_back(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("mine")
+
+        async def deletes() -> Command:
+            assert (await desk.ask(DeleteTopicInBroker(topic="mine"))).code == 0
+            return request(0)
+
+        asking(desk).replies = deletes
+        header = send_header("mine", SendReplyMessageV2, properties=encode(PROPERTIES))
+        assert (await desk.begin(header, b"42")).code == Code.SUCCESS
+        assert not any(topic == "mine" for topic, _ in desk.store.queues.table)
 
 
 async def test_a_full_disk_does_not_stop_the_push(tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ import pytest
 import trio
 from msgspec.structs import replace
 
+from aerobee.broker.errors import GroupNotExist
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.group import DeleteGroup
 from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
+from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import offset_id
@@ -215,6 +218,21 @@ async def test_a_message_on_disk_is_waited_for(tmp_path: Path) -> None:
     async with open_desk(tmp_path, disk) as desk:
         assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
         assert disk.waited
+        assert len(level_of(desk, 3)) == 1
+
+
+async def test_what_is_deleted_while_the_disk_is_read_does_not_come_back(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        record = await one(desk)
+    async with open_desk(tmp_path, ColdDisk()) as desk:
+        header = ConsumerSendMsgBack(offset=record.physical_offset, group="g", delay_level=0)
+        first, second = desk.begin(header), desk.begin(header)
+        assert (await desk.ask(DeleteTopicInBroker(topic="%RETRY%g"))).code == Code.SUCCESS
+        assert (await first).code == Code.SUCCESS
+        assert desk.topics.get("%RETRY%g") is not None, "the message waits for it"
+        assert (await desk.ask(DeleteGroup("g"))).code == Code.SUCCESS
+        with pytest.raises(GroupNotExist):
+            await second
         assert len(level_of(desk, 3)) == 1
 
 
