@@ -9,6 +9,7 @@ consumers have not got yet: after a start they still have their offsets of befor
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -39,7 +40,7 @@ LEAST_OF_GROUP: Final = 256
 MERGE_STEP: Final = 500
 """Topics and groups of a master that are looked at in one step of the loop."""
 RESETS_MAX: Final = 100_000
-"""Pending resets, each for a pull of a queue that may never come."""
+"""Pending resets of topics made anew, each for a pull of a queue that may never come."""
 MARKS: Final = "SPARK_SINK_"
 """Groups with this prefix store the last batch of a sink, not offsets."""
 
@@ -239,23 +240,33 @@ class ConsumerOffsetTable:
             yield split_key(key)
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the offsets of all groups for `topic`."""
+        """Remove the offsets of all groups for `topic`, and their open resets."""
         self.delete_pairs([(topic, group) for group in self.groups_of(topic)])
+        self._drop_resets([key for key in self.resets if key[1] == topic])
 
     def begin_again(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
         """Reset a group to the first message of a topic that was created again.
 
-        Nothing is stored: a group without running members begins as its next consumer says.
+        Nothing is stored: a group without running members begins as its next consumer says. Where
+        there are too many, the oldest such reset goes: that of a topic that nobody has made again.
         """
         for queue_id in queue_ids:
-            if len(self.resets) < RESETS_MAX:
-                self.resets[group, topic, queue_id] = 0
-                self.changes += 1
+            if len(self.resets) >= RESETS_MAX:
+                begun = (key for key in self.resets if key[2] not in self.queues(*key[:2]))
+                self._drop_resets(list(islice(begun, 1)))
+            self.resets[group, topic, queue_id] = 0
+            self.changes += 1
+
+    def _drop_resets(self, keys: Sequence[tuple[str, str, int]]) -> None:
+        for key in keys:
+            del self.resets[key]
+            self.changes += 1
 
     def delete_group(self, group: str) -> None:
-        """Remove all offsets of `group`. Raises: NoPermission."""
+        """Remove all offsets of `group`, and its open resets. Raises: NoPermission."""
         check_not_own(group)
         self.delete_pairs([(topic, group) for topic in self.topics_of(group)])
+        self._drop_resets([key for key in self.resets if key[0] == group])
 
     def delete_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Remove everything about these topics and groups."""
@@ -282,7 +293,8 @@ class ConsumerOffsetTable:
         self.groups_by_topic.setdefault(topic, set()).add(group)
 
     def clamp(self, max_offset: Callable[[str, int], int]) -> list[ClampedOffset]:
-        """Move each offset beyond the end of its queue back to it; returns those that moved.
+        """Move each offset beyond the end of its queue back to it; returns those that moved. Open
+        resets move as well.
 
         Called once after recovery: the log is the truth, and an offset beyond its end would skip
         the messages stored there next. Marks of Spark sinks are not offsets and stay.
@@ -299,6 +311,9 @@ class ConsumerOffsetTable:
                     queues[queue_id] = end
                     self.changes += 1
                     cut.append(ClampedOffset(topic, group, queue_id, consumer_offset, end))
+        for (group, topic, queue_id), at in self.resets.items():
+            if at > 0 and not group.startswith(MARKS):
+                self.resets[group, topic, queue_id] = min(at, max_offset(topic, queue_id))
         return cut
 
     # ── The offsets of a master ──

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.broker.consumers import consumer_offsets
 from aerobee.broker.consumers.consumer_offsets import (
     LEAST_OF_GROUP,
     NO_OFFSET,
@@ -186,6 +187,17 @@ def test_offsets_beyond_the_end_of_a_queue_are_pulled_back() -> None:
     assert offsets.queues("g", "t") == {0: 5, 1: 10, 2: 10, 3: -1}
 
 
+def test_a_reset_to_an_end_that_the_queue_has_no_more_is_pulled_back() -> None:
+    offsets = ConsumerOffsetTable()
+    for queue_id, at in enumerate((5, 11)):
+        offsets.reset("g", "t", queue_id, at, 0)
+    offsets.begin_again("g", "t", [2])
+    again = ConsumerOffsetTable()
+    again.load(written_by(offsets))
+    again.clamp(lambda topic, queue_id: 10)
+    assert [again.take_reset("g", "t", queue_id) for queue_id in range(3)] == [5, 10, 0]
+
+
 def test_the_marks_of_spark_sinks_are_not_pulled_back() -> None:
     offsets = ConsumerOffsetTable()
     offsets.commit("SPARK_SINK_orders", "t", 500, 7, 0)
@@ -202,6 +214,37 @@ def test_deleting_a_topic_or_a_group_takes_its_offsets() -> None:
     offsets.delete_group("g")
     assert set(offsets.pairs()) == {("tt", "gg")}
     assert offsets.count == 1
+
+
+@pytest.mark.parametrize("gone", ["topic", "group"])
+def test_what_is_deleted_while_a_topic_is_to_begin_again_begins_as_any_other(gone: str) -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.commit("g", "t", 0, 7, 0)
+    offsets.delete_topic("t")
+    offsets.begin_again("g", "t", [0])
+    offsets.begin_again("other", "other", [0])
+    before = offsets.changes
+    if gone == "topic":
+        offsets.delete_topic("t")
+    else:
+        offsets.delete_group("g")
+    assert offsets.resets == {("other", "other", 0): 0}
+    assert offsets.changes > before
+    assert offsets.commit("g", "t", 0, 9, 0), "no reset is in its way"
+
+
+def test_topics_that_nobody_makes_again_keep_no_others_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumer_offsets, "RESETS_MAX", 4)
+    offsets = ConsumerOffsetTable()
+    offsets.reset("asked", "t", 0, 3, 0)
+    for number in range(4):
+        offsets.begin_again("g", f"t{number}", [0, 1])
+    assert list(offsets.resets) == [("asked", "t", 0), *(("g", *key) for key in LAST)]
+
+
+LAST = [("t2", 1), ("t3", 0), ("t3", 1)]
 
 
 def test_topics_of_a_group_are_sorted() -> None:
