@@ -124,6 +124,7 @@ class HalfMessages:
         whatever happened to the copy, the older one is finished.
         """
         table = self._transactions
+        table.known = False
         table.clear()
         table.position = self._done_with(HALF_TOPIC)
         table.op_position = self._done_with(OP_TOPIC)
@@ -156,6 +157,7 @@ class HalfMessages:
             if half.was_moved:
                 table.remember_move(half.key, at)
         table.go_on(table.position)
+        table.known = True
 
     async def _load_given_up(self) -> set[int]:
         """Read the halves that were given up last, and whether they have ended since.
@@ -418,7 +420,7 @@ class HalfMessages:
 
     async def _move_offsets(self) -> None:
         progress = self._transactions.progress()
-        if progress == self._noted():
+        if not self._transactions.known or progress == self._noted():
             return
         await self._puts.durable()
         if progress < self._saved:

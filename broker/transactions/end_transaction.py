@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 UNKNOWN: Final = 0
 DONE: Final = Answer()
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
+NOT_KNOWN: Final = (
+    "the broker has just become the master, and still reads which transactions are open: end it"
+    " again"
+)
 
 
 class TransactionProcessor:
@@ -63,6 +67,8 @@ class TransactionProcessor:
             return None
         if wanted not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             raise Refusal(SYSTEM_ERROR, f"the commitOrRollback field wrong: {wanted}")
+        if not self._transactions.known:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, NOT_KNOWN)
         half = self._store.reading(lambda: self._half(header))
         if isinstance(half, Half):
             return self._end(half, header, command, connection)

@@ -27,7 +27,7 @@ class TransactionsFeature(Feature):
     """The table of open halves, which is read from the log, and the check service."""
 
     def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
-        self.table = Transactions()
+        self.table = Transactions(known=not core.role.is_slave)
         self.half_messages = HalfMessages(
             core,
             topics=topics,
@@ -46,6 +46,10 @@ class TransactionsFeature(Feature):
         """Check as often as transactionCheckInterval says now."""
         self.half_messages.settings_changed()
         yield
+
+    def copy_begins(self) -> None:
+        """Know no half any more: another master ends them."""
+        self.table.known = False
 
     async def close(self) -> None:
         """Save the progress in both queues."""

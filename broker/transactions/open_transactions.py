@@ -28,7 +28,9 @@ GIVEN_UP_MAX: Final = 10_000
 class Transactions:
     """Open halves by queue offset, and the progress in both queues."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, known: bool = True) -> None:
+        self.known = known
+        """Whether the halves of the queues are in here: not before a new master has read them."""
         self.position = 0
         """Queue offset of the first half that may be open."""
         self.decided: set[int] = set()

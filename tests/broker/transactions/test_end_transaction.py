@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
+from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.core.drafts import draft_again
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
@@ -13,7 +15,7 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import read_offset_id
 from aerobee.store.format.record import HEAD, encode
-from aerobee.store.format.system_names import HALF_TOPIC, OP_TOPIC
+from aerobee.store.format.system_names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from tests.broker.desk import open_desk, said
 from tests.broker.transactions.test_check_service import COMMIT, ROLLBACK, Bank, end_of
 
@@ -81,6 +83,32 @@ async def test_a_broker_without_its_lease_says_so(tmp_path: Path, mock_clock: Mo
         answer = await bank.end(half, COMMIT)
         assert answer.code == Code.SERVICE_NOT_AVAILABLE
         assert "may be the master of its group no more" in (answer.remark or "")
+
+
+async def test_a_new_master_ends_no_half_before_it_knows_which_have_ended(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        half = await Bank(desk).half()
+        assert (await Bank(desk).end(half, COMMIT)).code == Code.SUCCESS
+        assert await desk.saver.save_all()
+    slave: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
+    async with open_desk(tmp_path, **slave) as desk, trio.open_nursery() as nursery:
+        desk.store.be_master()
+        for epoch in (1, 2):
+            desk.broker.core.role.become_master(epoch)
+            refused = await Bank(desk).end(half, COMMIT)
+            assert refused.code == Code.SYSTEM_BUSY
+            assert "end it again" in (refused.remark or "")
+            progress = dict(desk.offsets.queues(TRANSACTION_GROUP, HALF_TOPIC))
+            await desk.half_messages.save_progress()
+            assert desk.offsets.queues(TRANSACTION_GROUP, HALF_TOPIC) == progress
+            await nursery.start(desk.half_messages.run)
+            assert (await Bank(desk).end(half, COMMIT)).code == Code.SUCCESS
+            assert desk.bodies() == [b"pay"], "ended is ended"
+            desk.broker.transactions.copy_begins()
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_message_that_is_no_half_cannot_be_ended(
