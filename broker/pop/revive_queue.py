@@ -7,6 +7,8 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import UNSET
+
 if TYPE_CHECKING:
     from aerobee.broker.pop.pop_records import Ack, CheckPoint, PopKey
 
@@ -29,6 +31,19 @@ class OpenCheckPoint:
         has this one's key, an acknowledgement would be for both.
         """
         self.done = False
+
+    def join(self, point: CheckPoint) -> None:
+        """Take the messages of another check point with this key, which is not this one once more.
+
+        It is of a pop of the same moment, which a reset began at the same place, or of a message
+        that could not be put back before.
+        """
+        own, offsets = self.point, point.offsets()
+        if point.due_ms == own.due_ms and set(offsets) <= set(own.offsets()):
+            return
+        self.left.update(dict.fromkeys(offsets))
+        if own.log_end is not UNSET:
+            own.log_end = UNSET if point.log_end is UNSET else max(own.log_end, point.log_end)
 
 
 class DueCheckPoint(NamedTuple):
@@ -60,7 +75,8 @@ class ReviveQueue:
     def add(self, point: CheckPoint, revive_offset: int) -> None:
         """Add a check point. A check point that was delivered twice counts once."""
         key = point.key
-        if key in self.open:
+        if (known := self.open.get(key)) is not None:
+            known.join(point)
             return
         entry = OpenCheckPoint(point, revive_offset)
         if self._ahead:

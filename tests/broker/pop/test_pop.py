@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from aerobee.broker.config.settings.auth import AuthConfig
+from aerobee.broker.core.unreadable import tell_first_wanted
 from aerobee.broker.errors import Refusal
 from aerobee.broker.pop import pop_reader
 from aerobee.broker.pop.pop_records import CheckPoint
@@ -736,7 +737,7 @@ async def test_a_message_that_the_disk_cannot_read_takes_the_group_back_to_no_pl
     async with open_pops(tmp_path, disk=disk, wall=wall) as pops:
         disk.bad = b"worn"
         assert await pops.bodies(**tagged) == [b"a"]
-        tell, waits = pop_reader.tell_first_wanted, trio.Event()
+        waits = trio.Event()
         goes_on: list[trio.Event] = [trio.Event()]
 
         async def tell_later(*where: Any) -> Any:
@@ -744,7 +745,7 @@ async def test_a_message_that_the_disk_cannot_read_takes_the_group_back_to_no_pl
                 event = goes_on.pop()
                 waits.set()
                 await event.wait()
-            return await tell(*where)
+            return await tell_first_wanted(*where)
 
         monkeypatch.setattr(pop_reader, "tell_first_wanted", tell_later)
         event = goes_on[0]

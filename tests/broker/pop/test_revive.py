@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,7 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.system_names import REVIVE_GROUP
+from aerobee.store.results import PutStatus
 from tests.broker.pop.test_pop import REVIVE_LOG
 from tests.broker.pops import open_pops
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
@@ -420,7 +421,54 @@ async def test_power_cuts_lose_nothing_and_bring_back_nothing_that_was_settled(
         assert pops.open_check_points() == 0
 
 
+@pytest.mark.parametrize("first_hidden_ms", [5_000, 6_000])
+@pytest.mark.trio
+async def test_pops_of_one_moment_that_a_reset_begins_at_one_place_lose_nothing(
+    tmp_path: Path, mock_clock: MockClock, first_hidden_ms: int
+) -> None:
+    async with open_pops(tmp_path, revive_queue_num=1) as pops:
+        await pops.send(b"a")
+        (first,) = await pops.pop(invisible_time=first_hidden_ms)
+        await pops.send(b"b", b"c")
+        pops.desk.offsets.reset("g", "t", 0, 0, pops.desk.now_ms())
+        second = await pops.pop(invisible_time=5_000)
+        assert second[0].receipt._replace(invisible_time=first_hidden_ms) == first.receipt
+        assert (await pops.ack(second[1])).code == 0
+        await pops.desk.pass_s(10)
+        assert sorted(set(await pops.bodies())) == [b"a", b"c"]
+        assert pops.open_check_points() == 0
+
+
 # ── Trouble ──
+
+
+@pytest.mark.trio
+async def test_a_later_check_point_of_a_message_is_not_lost_beside_one_that_is_stuck(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pops(tmp_path, revive_queue_num=1) as pops:
+        desk = pops.desk
+        await pops.send(b"a", b"b")
+        await pops.pop(invisible_time=5_000)
+        desk.topics.max_topics = 0
+        later = desk.revive_log.check_point
+        full: list[CheckPoint] = []
+
+        def check_point(point: CheckPoint, *of: Any, **how: Any) -> PutStatus:
+            if full:
+                return PutStatus.SERVICE_NOT_AVAILABLE
+            full.append(point)
+            return later(point, *of, **how)
+
+        # As on a disk that is full from the second message on.
+        monkeypatch.setattr(desk.revive_log, "check_point", check_point)
+        await desk.pass_s(AGAIN_S[0] + 10)
+        assert [len(entry.left) for entry in desk.revive.queues[0].open.values()] == [2]
+        del full[:]
+        monkeypatch.undo()
+        desk.topics.max_topics = 10_000
+        await desk.pass_s(2)
+        assert await pops.bodies() == [b"a", b"b"]
 
 
 @pytest.mark.trio
