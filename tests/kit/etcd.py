@@ -50,6 +50,8 @@ class EtcdNode:
     peer_port: int = field(default_factory=free_port)
     tls: Sequence[str] = ()
     """Further options, for TLS."""
+    options: Sequence[str] = ()
+    """Further options."""
     context: ssl.SSLContext | None = None
     """With TLS, how the test itself asks; without one it looks at the log only."""
     account: tuple[str, str] | None = None
@@ -97,7 +99,9 @@ class EtcdNode:
         env |= {"ETCD_UNSUPPORTED_ARCH": "arm64"}
         log = self.data.with_name(f"{self.data.name}.log")
         there = ["ip", "netns", "exec", self.network] if self.network else []
-        self._child = Child([*there, str(program()), *words, *self.tls], log=log, env=env)
+        self._child = Child(
+            [*there, str(program()), *words, *self.tls, *self.options], log=log, env=env
+        )
 
     def start(self) -> None:
         """Run it and wait until it answers."""

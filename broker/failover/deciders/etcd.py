@@ -23,8 +23,8 @@ from aerobee.broker.failover.deciders.etcd_calls import (
     KEEP_ALIVE,
     NOT_FOUND,
     RANGE,
+    TOKEN_REFUSED,
     TXN,
-    UNAUTHENTICATED,
     WATCH,
     AnswerIllegal,
     Keys,
@@ -185,7 +185,7 @@ class Etcd:
         if self._user and not self._token:
             await self._sign_in(target)
         status, code, answer = await self._post(target, path, body, self._token)
-        if code == UNAUTHENTICATED and self._user:
+        if code in TOKEN_REFUSED and self._user:
             await self._sign_in(target)
             status, code, answer = await self._post(target, path, body, self._token)
         if status == OK and code < 0:

@@ -28,7 +28,9 @@ WATCH: Final = "/v3/watch"
 AUTHENTICATE: Final = "/v3/auth/authenticate"
 NOT_FOUND: Final = 5
 """The code of gRPC for a lease that is over."""
-UNAUTHENTICATED: Final = 16
+TOKEN_REFUSED: Final = frozenset({3, 16})
+"""The codes of gRPC for a token that is over: invalid argument, where it is a JWT and etcd's users
+or roles have changed since, and unauthenticated."""
 
 
 class AnswerIllegal(ValueError):

@@ -327,6 +327,25 @@ async def test_a_user_with_a_password(tmp_path: Path, keys: Keys) -> None:
             await etcd(node, keys).look(None, 0)
 
 
+@pytest.mark.trio
+async def test_a_jwt_is_over_with_each_change_of_the_users(tmp_path: Path, keys: Keys) -> None:
+    signs = certificate(tmp_path)
+    jwt = f"--auth-token=jwt,pub-key={signs.cert},priv-key={signs.key},sign-method=RS256,ttl=1h"
+    with EtcdNode(data=tmp_path / "data", options=[jwt, "--bcrypt-cost=4"]) as node:
+        node.ask("/v3/auth/user/add", {"name": "root", "password": "secret"})
+        node.ask("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        node.ask("/v3/auth/enable", {})
+        node.account = "root", "secret"
+        decider = etcd(node, keys, user="root", password="secret")
+        sight = await led(decider)
+        assert sight.record is not None
+        node.ask("/v3/auth/user/add", {"name": "other", "password": "secret"})
+        assert await decider.look(None, 0) == sight
+        node.ask("/v3/auth/user/changepw", {"name": "other", "password": "another"})
+        wider = with_set(sight.record, [1, 2])
+        assert (await decider.change(sight, wider, lease_of(sight))).record == wider
+
+
 def test_records_of_masters_differ_by_their_lease() -> None:
     first = Record(epoch=1, master=1, sync_set=(1,), set_epoch=1, lease="1")
     assert elected(first, 1, "2", 1) != elected(first, 1, "3", 1)
