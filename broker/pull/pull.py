@@ -210,6 +210,8 @@ class Pull:
             result = await self._store.complete_some(read, most)
         except Unreadable as error:
             raise await self._unreadable(header, matches, error) from error
+        if not self._store.shows_confirmed:
+            result = self._nothing_yet(header)
         return self._answer(header, _code(result, header.queue_offset), result)
 
     async def _unreadable(
@@ -292,13 +294,18 @@ class Pull:
         except Refusal as refused:
             return Answer(refused.code, refused.header, refused.remark)
         try:
-            result = self._read(header, matches)
+            # A member that begins to lead has in its queues what its group may still lose.
+            shows = self._store.shows_confirmed
+            result = self._read(header, matches) if shows else self._nothing_yet(header)
         except (NotInMemory, OSError):
             # The message that woke it is far behind by now. A held pull never waits for the disk,
-            # and gets no disk errors: this status makes the client pull the same offset again, and
-            # that pull does.
-            result = self._nothing(header, GetStatus.NO_MATCHED_MESSAGE, header.queue_offset)
+            # and gets no disk errors.
+            result = self._nothing_yet(header)
         return self._answer(header, _code(result, header.queue_offset), result)
+
+    def _nothing_yet(self, header: PullMessage | LitePullMessage) -> GetResult:
+        """An answer that makes the client pull the same offset again."""
+        return self._nothing(header, GetStatus.NO_MATCHED_MESSAGE, header.queue_offset)
 
     def _nothing(
         self, header: PullMessage | LitePullMessage, status: GetStatus, next_begin_offset: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 import pytest
@@ -19,7 +19,7 @@ from aerobee.broker.failover import commands
 from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
 from aerobee.broker.failover.election import YIELDS
 from aerobee.broker.failover.record import Record, given_back
-from aerobee.broker.pull.pull import COMMIT_OFFSET
+from aerobee.broker.pull.pull import COMMIT_OFFSET, SUSPEND
 from aerobee.broker.replication.master_calls import MasterAddress, MasterRefused
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.bodies.controller import EpochEntryCache
@@ -28,13 +28,14 @@ from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus, Promote, Switch
 from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, NotifyBrokerRoleChanged
+from aerobee.store.errors import NotInMemory
 from aerobee.store.flags import Flag
 from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha_epochs import Greeting
 from aerobee.store.format.names import CUT_MARK, EMPTIED
 from aerobee.store.log.read_through import LogDamage
-from tests.broker.desk import body_of, open_desk, said
+from tests.broker.desk import body_of, open_desk, pull_header, said
 from tests.broker.replication.pairs import SLAVE, until_true
 from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
 from tests.kit.patient_clock import PatientClock
@@ -617,6 +618,46 @@ async def test_only_a_master_takes_the_commit_of_a_pull(tmp_path: Path) -> None:
         one.desk.broker.core.role.fenced = lambda: True
         assert (await one.desk.pull(sys_flag=flags, commit_offset=2)).code == 0
         assert one.desk.offsets.query("g", "t", 0) == 1
+
+
+def on_disk(*place: object, **limits: object) -> NoReturn:
+    raise NotInMemory(())
+
+
+async def test_a_pull_that_waited_gets_nothing_that_the_sync_set_may_still_lose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with alone(tmp_path) as one, trio.open_nursery() as nursery:
+        await one.until_leads()
+        assert (await one.desk.send()).code == 0
+        leadership = one.member.leadership
+        assert leadership is not None
+        leadership.sync.reported(2, 0, one.desk.clock.monotonic())
+        leadership.sync.propose(frozenset({1, 2}))
+        # Member 2 does not have this one.
+        nursery.start_soon(one.desk.send)
+        await until_true(lambda: bool(one.desk.store.replicas.senders))
+        assert one.decider.record is not None
+        one.decider.record = msgspec.structs.replace(
+            one.decider.record, sync_set=(1, 2), set_epoch=2
+        )
+        one.decider.slow = trio.Event()
+        one.decider.end_lease()
+        await one.until_follows()
+        assert one.desk.store.shows_confirmed
+        pull = pull_header(queue_offset=1, sys_flag=SUSPEND | SUBSCRIPTION)
+        assert one.desk.begin(pull) is None
+        assert one.desk.hold.parked
+        with monkeypatch.context() as cold:
+            cold.setattr(one.desk.store, "get", on_disk)
+            from_disk = one.desk.begin(pull_header())
+        one.decider.let_take()
+        await until_true(lambda: one.member.leads)
+        assert one.desk.store.max_offset("t", 0) == 2
+        assert one.desk.broker.core.role.is_slave
+        for answer, at in ((await one.desk.peer.next_answer(), "1"), (await from_disk, "0")):
+            assert (answer.code, answer.body) == (int(ResponseCode.PULL_RETRY_IMMEDIATELY), b"")
+            assert said(answer)["nextBeginOffset"] == at
 
 
 async def test_a_member_without_room_leaves_the_lease_to_others_and_takes_it_then(
