@@ -81,6 +81,8 @@ class Membership:
                 f"{error}. It says which master wrote which part of the log: without it keep the"
                 " data directory aside, and begin with an empty one"
             ) from error
+        self._saved: tuple[Epoch, ...] | None = saved
+        """The content of the file; None: not known, as a write has failed."""
         self.lacks = {lack for lack in Lack if disk.exists(root / lack)}
         """The marks that are there: what this member had, its copy may lack."""
         self._master_end: int | None = None
@@ -146,7 +148,8 @@ class Membership:
             await self._cut(end)
             return str(verdict)
         await self._without_mark()
-        if epochs != group.epochs:
+        # Where a crash, or a cut, has taken the bytes of an epoch, others come in their place.
+        if epochs != self._saved:
             await self._save(epochs)
         group.know(greeting.last_epoch)
         self._master_end = greeting.max_offset
@@ -200,5 +203,6 @@ class Membership:
             self.lacks.discard(lack)
 
     async def _save(self, epochs: tuple[Epoch, ...]) -> None:
+        self._saved = None
         await self._disk.in_thread(write_epochs, self._disk, self._root, epochs)
-        self.group.epochs = epochs
+        self.group.epochs = self._saved = epochs

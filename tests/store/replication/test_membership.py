@@ -736,6 +736,22 @@ async def test_the_log_ends_in_front_of_the_first_wrong_byte(
 
 
 @pytest.mark.trio
+async def test_an_epoch_whose_bytes_a_crash_has_taken_gets_none_of_another_master(
+    tmp_path: Path,
+) -> None:
+    async with node(tmp_path, 2) as slave:
+        await FakeMaster(slave).says(encode_greeting(Greeting(9_000, (FIRST,))), BEGIN)
+        assert slave.end == SIZE
+    write_epochs(Disk(), tmp_path, (FIRST, Epoch(3, SIZE + 1)))
+    async with node(tmp_path, 2) as slave:
+        greeting = encode_greeting(Greeting(9_000, (FIRST, Epoch(4, 8_000))))
+        await FakeMaster(slave).says(greeting, encode_data(SIZE, FIRST, 0, after()))
+        assert slave.end > SIZE + 1
+    async with node(tmp_path, 2) as slave:
+        assert slave.epochs == (FIRST,)
+
+
+@pytest.mark.trio
 @pytest.mark.parametrize(
     ("greeting", "said"),
     [
