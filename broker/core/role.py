@@ -38,6 +38,9 @@ class Shift:
         self._begun = trio.Event()
         if on:
             self._begun.set()
+        else:
+            self._period.over.set()
+            self._period.rests.set()
 
     def begin(self) -> None:
         """Have the services run, in their own time."""
@@ -45,10 +48,12 @@ class Shift:
         self._begun.set()
 
     async def end(self) -> None:
-        """Have them end; returns when they have."""
-        self._begun = trio.Event()
-        self._period.over.set()
-        await self._period.rests.wait()
+        """Have them end; returns when they have, whoever has asked for that before."""
+        if self._begun.is_set():
+            self._begun = trio.Event()
+        period = self._period
+        period.over.set()
+        await period.rests.wait()
 
     @property
     def is_on(self) -> bool:
@@ -59,6 +64,16 @@ class Shift:
         """Wait until the services are to run."""
         await self._begun.wait()
         return self._period
+
+    def rests(self, period: Period) -> None:
+        """They have ended: this time is over, and a later one that is over before it began."""
+        period.rests.set()
+        if self._period.over.is_set():
+            self._period.rests.set()
+
+    def rests_for_good(self) -> None:
+        """The broker stops, and nothing of it runs any more."""
+        self._period.rests.set()
 
 
 class Role:
@@ -126,16 +141,19 @@ class OnShift:
         if not self._shift.is_on:
             started()
             started = _nobody_waits
-        while True:
-            period = await self._shift.period()
-            async with trio.open_nursery() as nursery:
-                for service in self._services:
-                    await nursery.start(service.run)
-                started()
-                started = _nobody_waits
-                await period.over.wait()
-                nursery.cancel_scope.cancel()
-            period.rests.set()
+        try:
+            while True:
+                period = await self._shift.period()
+                async with trio.open_nursery() as nursery:
+                    for service in self._services:
+                        await nursery.start(service.run)
+                    started()
+                    started = _nobody_waits
+                    await period.over.wait()
+                    nursery.cancel_scope.cancel()
+                self._shift.rests(period)
+        finally:
+            self._shift.rests_for_good()
 
 
 def _never() -> bool:

@@ -274,8 +274,8 @@ class Reign:
         core.role.number = number
         if not leaving:
             self._names.become_slave(number)
-        if core.role.works.is_on:
-            await core.role.stop_working()
+        # A planned change may have given up waiting for that.
+        await core.role.stop_working()
         if self._served:
             # Also after a planned change, for which the services have ended already.
             for feature in self._features:

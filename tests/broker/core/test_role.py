@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from aerobee.broker.core.role import OnShift, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.trio
 
@@ -83,6 +86,50 @@ async def test_an_end_that_was_given_up_does_not_end_the_next_time(nursery: trio
     assert of_master.running
     await role.stop_working()
     assert not of_master.running
+
+
+async def test_a_time_that_ends_before_the_one_in_front_of_it_does_is_over_with_that_one(
+    nursery: trio.Nursery,
+) -> None:
+    role, ended = Role(slave=True), trio.Event()
+
+    class Slow(Runs):
+        async def run(self, *, task_status: trio.TaskStatus[None]) -> NoReturn:
+            try:
+                await super().run(task_status=task_status)
+            finally:
+                # As a call of the disk in a thread.
+                with trio.CancelScope(shield=True):
+                    await ended.wait()
+
+    of_slave = Slow()
+    await nursery.start(OnShift(role.follows, [of_slave]).run)
+    with trio.CancelScope() as scope:
+        nursery.start_soon(call_once_all_wait, scope.cancel)
+        await role.stop_following()
+    role.follow_again()
+    nursery.start_soon(call_once_all_wait, ended.set)
+    with trio.fail_after(5):
+        await role.stop_following()
+    assert not of_slave.running
+    role.follow_again()
+    await wait_all_tasks_blocked()
+    assert of_slave.running
+
+
+async def test_an_end_does_not_wait_for_what_has_stopped_with_the_broker() -> None:
+    role = Role(slave=False)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(OnShift(role.works, [Runs()]).run)
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(5):
+        await role.stop_working()
+        await role.stop_working()
+
+
+async def call_once_all_wait(call: Callable[[], object]) -> None:
+    await wait_all_tasks_blocked()
+    call()
 
 
 async def test_a_slave_that_does_not_become_the_master_follows_again(
