@@ -48,7 +48,7 @@ class Shift:
         self._begun.set()
 
     async def end(self) -> None:
-        """Have them end; returns when they have, whoever has asked for that before."""
+        """Have them end; returns when they have, also where that was asked for before."""
         if self._begun.is_set():
             self._begun = trio.Event()
         period = self._period

@@ -114,7 +114,7 @@ class Member:
         self._unclean: int | None = None
         """The version of the record in whose place a person wants this master, whatever is lost;
         None: nobody does."""
-        names.fenced = self.fenced
+        names.fenced, names.epoch = self.fenced, lambda: core.role.epoch
         following.may_follow = self.may_follow
         following.unknown = "nobody is the master of the group"
         following.again_s = self._lease_s * AGAIN

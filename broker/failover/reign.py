@@ -44,6 +44,7 @@ class Names(Protocol):
     """The part of the registration at name servers that knows the role."""
 
     fenced: Callable[[], bool]
+    epoch: Callable[[], int]
 
     def become_master(self) -> None: ...
     def become_slave(self, broker_id: int) -> None: ...

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.namesrv.route_table import RouteTable
     from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.wire.bodies.data_version import DataVersion
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
@@ -106,6 +107,8 @@ class Registration:
         self.fenced: Callable[[], bool] = lambda: False
         """Whether this broker may be the master no more, though it has not noticed: then it does
         not register as one."""
+        self.epoch: Callable[[], int] = lambda: 0
+        """In a group, the epoch of the latest master that this broker knows."""
 
     @property
     def is_slave(self) -> bool:
@@ -116,6 +119,14 @@ class Registration:
     def is_fenced(self) -> bool:
         """Whether it does not register, because it may be the master no more."""
         return not self.is_slave and self.fenced()
+
+    @property
+    def version(self) -> DataVersion:
+        """The version of what is registered. With the epoch a name server knows a registration of
+        an earlier master, which came late, and does not take it in the place of the present one.
+        """
+        version, epoch = self.topics.version, self.epoch()
+        return msgspec.structs.replace(version, state_version=epoch) if epoch else version
 
     @property
     def master(self) -> RegistrationAnswer:
@@ -357,7 +368,7 @@ class Link:
         The version is that of the begin: what changes meanwhile is registered again.
         """
         topics, visible = self.registrar.topics, self.registrar.visible
-        empty = RegisterBrokerBody.of({}, topics.version).to_bytes()
+        empty = RegisterBrokerBody.of({}, self.registrar.version).to_bytes()
         before, behind = empty.split(NO_TOPICS)
         yield before + NO_TOPICS[:-2]
         yield from object_pieces(
@@ -413,7 +424,7 @@ class Link:
             cluster_name=identity.cluster,
             broker_id=identity.broker_id,
         )
-        version = msgspec.json.encode(self.registrar.topics.version)
+        version = msgspec.json.encode(self.registrar.version)
         answer = await self.call(server, RequestCode.QUERY_DATA_VERSION, header, version)
         return answer.header(headers.QueryDataVersionResponse).changed
 

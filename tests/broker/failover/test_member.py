@@ -148,6 +148,7 @@ class Names:
 
     def __init__(self) -> None:
         self.fenced: Callable[[], bool] = lambda: False
+        self.epoch: Callable[[], int] = lambda: 0
         self.told: list[int] = []
 
     def become_master(self) -> None:

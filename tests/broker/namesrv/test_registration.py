@@ -2,6 +2,7 @@ import dataclasses
 import json
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -423,6 +424,34 @@ def test_a_registration_is_written_in_pieces_and_reads_as_one() -> None:
         whole = RegisterBrokerBody.of(there, topics.version).to_bytes()
         assert json.loads(b"".join(pieces)) == json.loads(whole)
         assert max(map(len, pieces)) < 20_000
+
+
+@pytest.mark.trio
+async def test_a_registration_that_came_late_puts_no_earlier_master_back(
+    nursery: trio.Nursery,
+) -> None:
+    before, now = Desk(), Desk(force=False)
+    now.registration.connect = before.elsewhere.connect
+    now.registration.identity = dataclasses.replace(identity(), address="10.0.0.2:10911")
+    for epoch, desk in ((5, before), (6, now)):
+        desk.registration.epoch = partial(int, epoch)
+        await nursery.start(desk.registration.run)
+        await trio.testing.wait_all_tasks_blocked()
+
+    def master() -> str | None:
+        route = before.elsewhere.routes.route("TBW102")
+        return None if route is None else route.broker_datas[0].broker_addrs.get(0)
+
+    assert master() == "10.0.0.2:10911"
+    # Sent while it was the master, over a network that has stood still meanwhile.
+    before.registration.become_master()
+    await trio.testing.wait_all_tasks_blocked()
+    assert master() == "10.0.0.2:10911"
+    # The version that is asked about is the one that was registered.
+    now.registration.become_master()
+    await trio.testing.wait_all_tasks_blocked()
+    assert before.codes[-1] == namesrv.QueryDataVersion.code
+    nursery.cancel_scope.cancel()
 
 
 def test_the_name_server_inside_knows_a_topic_as_soon_as_it_exists() -> None:
