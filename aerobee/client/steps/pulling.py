@@ -135,6 +135,7 @@ class Puller:
             else:
                 self._keep(held, subscription, ask, answer)
             if answer.code == ResponseCode.SUCCESS:
+                self.instance.works_again(f"moved {held.queue}")
                 held.counts.pulls += 1
                 held.counts.pull_s += held.pulled_at - asked_at
                 held.counts.pulled += len(held.waiting) - before

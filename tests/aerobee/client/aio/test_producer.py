@@ -99,7 +99,7 @@ async def test_a_batch_of_many_tiny_messages_is_stored_once(front: Front, fresh:
         places = {(result.queue, result.queue_offset) for result in results}
         assert len(places) == 8_100
         stored = 0
-        with anyio.fail_after(30):
+        with anyio.fail_after(WITHIN_S):
             # Java's queues follow its log.
             while stored < 8_100:
                 stored = sum(q.end for q in (await admin.describe_topic(topic)).queues)

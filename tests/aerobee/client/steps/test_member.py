@@ -497,6 +497,27 @@ def test_expired_messages_are_passed_over_and_pulled_ones_are_not(
     assert [message.queue_offset for message in consumer.poll()] == [100, 101, 500]
 
 
+def test_each_loss_of_messages_is_logged(
+    stage: Stage, consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer.assign(T0)
+    stage.answers(
+        LitePullMessage,
+        pull_answer(21, 500, least=500),
+        pull_answer(21, 600, least=600),
+        pulled(600, then=601),
+        pull_answer(21, 900, least=900),
+        pulled(900, then=901),
+    )
+    for _ in range(5):
+        consumer.pull(T0)
+    losses = [record.getMessage() for record in caplog.records]
+    assert losses == [
+        f"{T0}: offset 100 is not there, going on at 500",
+        f"{T0}: offset 601 is not there, going on at 900",
+    ]
+
+
 def test_a_broker_that_lost_its_end_gets_no_unfinished_message_skipped(
     stage: Stage, consumer: Consumer
 ) -> None:
