@@ -146,9 +146,12 @@ class Puller:
                 held.broken = refused
                 held.cache.arrived.set()
                 return 0.0
-            self.instance.log_once(f"pull {name}", "pulling %s failed: %s", held.queue, error)
+            # A broker that is away fails for all of its queues; one that refuses, maybe for some.
+            about = f"pull {held.queue if isinstance(error, BrokerError) else name}"
+            self.instance.log_once(about, "pulling %s failed: %s", held.queue, error)
             return PAUSE_S
         self.instance.works_again(f"pull {name}")
+        self.instance.works_again(f"pull {held.queue}")
         same = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and held.next_offset == asked_for
         return AGAIN_PAUSE_S if same else 0.0
 

@@ -599,6 +599,17 @@ def test_after_trouble_the_next_pull_waits(
     assert consumer.member.holding(T0).position == 100
 
 
+def test_a_queue_that_is_refused_is_logged_once_while_others_are_pulled(
+    stage: Stage, consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer.assign(T0, T1)
+    refused, nothing = answer(16, remark="no permission"), pull_answer(19, 100)
+    stage.answers(LitePullMessage, refused, nothing, refused, nothing, nothing, nothing, refused)
+    for queue in (T0, T1, T0, T1, T0, T1, T0):
+        consumer.pull(queue)
+    assert len(caplog.records) == 2, "the second one after it was pulled again"
+
+
 def test_a_pull_finds_a_broker_that_has_moved(stage: Stage, consumer: Consumer) -> None:
     consumer.subscribe()
     begun = stage.now_s
