@@ -94,6 +94,10 @@ def link_of(
     namespace: str | None = None,
 ) -> Link:
     """The link settings of a client's connections. Raises: ConfigurationError."""
+    if not isinstance(tls, (bool, TLSConfig)):
+        raise ConfigurationError(f"tls is {tls!r}: it must be a bool or TLSConfig")
+    if not (credentials is None or callable(credentials) or isinstance(credentials, Credentials)):
+        raise ConfigurationError("credentials is no account: it must be Credentials or a function")
     dress = None if credentials is None else signer(credentials)
     if namespace_v2:
         dress = in_namespace(namespace_v2, dress)

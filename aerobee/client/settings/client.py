@@ -155,6 +155,15 @@ class ClientConfig:
             )
 
 
+def check_kind(name: str, value: object, *kinds: type) -> None:
+    """Check the type of an option, of which another one would be taken for the default, or be found
+    out by the first request. Raises: ConfigurationError.
+    """
+    if not isinstance(value, kinds):
+        known = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigurationError(f"{name} is {value!r}: it must be a {known}")
+
+
 def divided(options: Mapping[str, Any], own: type) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split options into fields of the dataclass `own`, and those of a client."""
     names = {field.name for field in fields(own)}

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from numbers import Integral
 from typing import TYPE_CHECKING, cast
 
 from aerobee.allocation import Allocator, strategy
 from aerobee.client.callables import check_function
 from aerobee.client.handling import Events, MessageModel
 from aerobee.client.message import GROUP_MAX, check_name, check_topic
-from aerobee.client.settings.client import ClientOptions, ConsumeFrom, divided, epoch_ms
+from aerobee.client.settings.client import (
+    ClientOptions,
+    ConsumeFrom,
+    check_kind,
+    divided,
+    epoch_ms,
+)
 from aerobee.errors import ConfigurationError
 from aerobee.store.format.system_names import TRACE_TOPIC
 
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
 
 BATCH_MAX = 1024
 CONCURRENCY_MAX = 1000
+RECONSUME_MAX = 1 << 30
 SERVER_STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
 SUSPEND_MIN_S, SUSPEND_MAX_S = 0.01, 30.0
 INVISIBLE_MIN_S, INVISIBLE_MAX_S = 1.0, 86_400.0
@@ -99,8 +107,7 @@ class ConsumerConfig:
             epoch_ms(self.start_from)
         if not self.auto_commit_interval >= 1.0:
             raise ConfigurationError("auto_commit_interval is at least 1 second")
-        if not 1 <= self.pull_batch <= 1024:
-            raise ConfigurationError("pull_batch is 1 to 1024 messages")
+        whole("pull_batch", self.pull_batch, 1, 1024)
 
     @property
     def events(self) -> Events:
@@ -148,6 +155,7 @@ class PullConfig(ConsumerConfig):
 
     def __post_init__(self) -> None:
         ConsumerConfig.__post_init__(self)
+        whole("max_reconsume", self.max_reconsume, -1, RECONSUME_MAX)
         if self.retry and self.broadcasting:
             raise ConfigurationError("retry: in broadcasting nothing is sent back")
 
@@ -225,12 +233,12 @@ class PushConfig(ConsumerConfig):
     def __post_init__(self) -> None:
         object.__setattr__(self, "auto_commit_interval", self.commit_interval)
         ConsumerConfig.__post_init__(self)
-        within("concurrency", self.concurrency, 1, CONCURRENCY_MAX)
-        within("batch_size", self.batch_size, 1, BATCH_MAX)
-        within("max_reconsume", self.max_reconsume, -1, 1 << 30)
-        within("max_cached_messages", self.max_cached_messages, 1, 65_535)
-        within("max_cached_bytes", self.max_cached_bytes, 1, 1 << 40)
-        within("max_span", self.max_span, 1, 65_535)
+        whole("concurrency", self.concurrency, 1, CONCURRENCY_MAX)
+        whole("batch_size", self.batch_size, 1, BATCH_MAX)
+        whole("max_reconsume", self.max_reconsume, -1, RECONSUME_MAX)
+        whole("max_cached_messages", self.max_cached_messages, 1, 65_535)
+        whole("max_cached_bytes", self.max_cached_bytes, 1, 1 << 40)
+        whole("max_span", self.max_span, 1, 65_535)
         within("suspend", self.suspend, SUSPEND_MIN_S, SUSPEND_MAX_S)
         within("handler_timeout", self.handler_timeout, 0.1, float("inf"))
         within("drain_timeout", self.drain_timeout, 0.0, float("inf"))
@@ -264,14 +272,14 @@ def within(name: str, value: float, least: float, most: float) -> None:
         raise ConfigurationError(f"{name} is {value:g}: {least:g} to {most:g}")
 
 
-def check_kind(name: str, value: object, *kinds: type) -> None:
-    """Check the type of an option, of which another one would be taken for the default.
+def whole(name: str, value: int, least: int, most: int) -> None:
+    """Check that a whole number is in its range: brokers in Java refuse each request with 16.0.
 
     Raises: ConfigurationError.
     """
-    if not isinstance(value, kinds):
-        known = " or ".join(kind.__name__ for kind in kinds)
-        raise ConfigurationError(f"{name} is {value!r}: it must be a {known}")
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise ConfigurationError(f"{name} is {value!r}: a whole number, {least} to {most}")
+    within(name, value, least, most)
 
 
 def push_config(group: str, options: PushOptions) -> tuple[PushConfig, ClientOptions]:
@@ -321,6 +329,7 @@ class PopConfig:
         check_topic(self.trace_topic)
         check_kind("start_from", self.start_from, ConsumeFrom)
         check_invisible(self.invisible)
+        whole("max_reconsume", self.max_reconsume, -1, RECONSUME_MAX)
 
 
 def check_invisible(seconds: float) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aerobee.client import compression
 from aerobee.client.message import DELAY_LEVELS, GROUP_MAX, check_name, check_topic
-from aerobee.client.settings.client import DEFAULT_RETRY, ClientOptions, RetryPolicy
+from aerobee.client.settings.client import DEFAULT_RETRY, ClientOptions, RetryPolicy, check_kind
 from aerobee.errors import ConfigurationError
 from aerobee.store.format.system_names import TRACE_TOPIC
 
@@ -65,6 +65,7 @@ class ProducerConfig:
         if self.group == JAVA_DEFAULT_GROUP:
             raise ConfigurationError(f"group {self.group} is Java's name for none: choose another")
         check_topic(self.trace_topic)
+        check_kind("retry", self.retry, RetryPolicy)
         compression.check(self.compression)
         if not self.timeout > 0:
             raise ConfigurationError("timeout is a number of seconds above 0")

@@ -50,6 +50,34 @@ def test_options_that_cannot_work_are_refused() -> None:
         ClientConfig(name_servers=("a:1",), client_id="c", process_id=1, connect_timeout=inf)
 
 
+@pytest.mark.parametrize("wrong", [4.0, "4", True, None])
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        (PullConsumer, "pull_batch"),
+        (PullConsumer, "max_reconsume"),
+        (PushConsumer, "pull_batch"),
+        (PushConsumer, "concurrency"),
+        (PopConsumer, "max_reconsume"),
+    ],
+)
+def test_a_number_that_is_not_whole_is_named(kind: type[Any], option: str, wrong: object) -> None:
+    """A broker in Java would refuse it in each request, and a consumer would get nothing."""
+    with pytest.raises(ConfigurationError, match=f"{option} is {wrong!r}: a whole number"):
+        kind("group", "a:1", **{option: wrong})
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [("retry", 3), ("retry", None), ("tls", "no"), ("credentials", ("name", "key"))],
+)
+def test_an_option_of_another_kind_is_named_before_the_first_request(
+    option: str, wrong: object
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"{option} is .*it must be"):
+        Producer("a:1", **{option: wrong})  # type: ignore[arg-type]  # as users may
+
+
 @pytest.mark.parametrize("wrong", ["FIRST", "first", 0, None])
 @pytest.mark.parametrize("kind", [PullConsumer, PushConsumer, PopConsumer])
 def test_a_beginning_of_another_kind_is_no_default(kind: type[Any], wrong: object) -> None:
