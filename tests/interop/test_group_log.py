@@ -78,6 +78,9 @@ def java_member(
         "controllerAddr": controllers.text,
         "mappedFileSizeCommitLog": SEGMENT,
         "allAckInSyncStateSet": "true",
+        # One that stands still for ten seconds, as on a busy machine, is elected again: it begins
+        # another epoch, of which these tests would have to know.
+        "controllerHeartBeatTimeoutMills": 600_000,
     }
     home = data.with_name(f"{data.name}-home")
     return JavaBroker(toolkit=java, data=data, home=home, settings=settings, namesrv_address=names)
