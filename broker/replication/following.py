@@ -1,9 +1,9 @@
 """A slave follows its master: finds it, compares the logs, and takes what the master sends.
 
-The decision what may be appended is made in the store. At the first wrong byte this service stops
-for good, with the log as it was in front of it: the broker goes on serving reads, and says what is
-wrong. Every other end of a connection is followed by another attempt. Source: store format §8
-(DefaultHAClient).
+The decision what may be appended is made in the store. At the first wrong byte this service takes
+nothing more from that master, with the log as it was in front of it: the broker goes on serving
+reads, and says what is wrong. In a group it follows the next master. Every other end of a
+connection is followed by another attempt. Source: store format §8 (DefaultHAClient).
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Following:
             except ReplicationRefused as refused:
                 self._tell(State.DIVERGED, str(refused))
             if self.state is State.DIVERGED:
-                await trio.sleep_forever()
+                await self._until_another(master)
             heard = self._log_in.heard_at > heard_at
             away = not heard and self.state is State.UNREACHABLE
             self._told_is_away = away and master == self.told
@@ -209,6 +209,14 @@ class Following:
             await self._news.wait()
         self._news = trio.Event()
         return not over.cancelled_caught
+
+    async def _until_another(self, master: MasterAddress) -> None:
+        """Rest until another master is known: its log is another one. Outside of a group, for good:
+        a person says which of two logs is the right one.
+        """
+        while self._next_master() == master:
+            await self._news.wait()
+            self._news = trio.Event()
 
     def follow_anew(self) -> None:
         """Another master may be known: leave the present one, and look at once."""

@@ -121,6 +121,26 @@ async def test_a_slave_ahead_of_its_master_is_refused(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_slave_that_has_stopped_goes_on_with_another_master(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        had(pair.slave, b"one")
+        known = [MASTER]
+        slave = Following(pair.slave.broker.core, lambda: known[0], pair.link.connect)
+        await nursery.start(slave.run)
+        await until_true(lambda: slave.state is State.DIVERGED)
+        pair.link.asked.clear()
+        slave.follow_anew()
+        await wait_all_tasks_blocked()
+        assert (slave.state, pair.link.asked) == (State.DIVERGED, [])
+        known[0] = MasterAddress("10.0.0.2:10911", "10.0.0.2:10912")
+        pair.link.down = True
+        slave.follow_anew()
+        await until_true(lambda: slave.state is State.UNREACHABLE)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_slave_of_another_cluster_or_name_copies_nothing(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
