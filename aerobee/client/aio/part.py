@@ -144,10 +144,16 @@ class Part:
             await self._drain()
         finally:
             try:
-                await self._client.see_through(self._end, CLOSE_WITHIN_S)
+                await self._client.see_through(self._end_wholly, CLOSE_WITHIN_S)
             finally:
                 # Outside of the timeout of the end, which would suppress the error.
                 self._raise_failures()
+
+    async def _end_wholly(self) -> None:
+        try:
+            await self._end()
+        finally:
+            self._let_go()
 
     # ── What each kind of part adds ──
 
@@ -165,6 +171,9 @@ class Part:
 
     async def _end(self) -> None:
         """End this part, before the client ends."""
+
+    def _let_go(self) -> None:
+        """Leave nothing at a client that goes on, though the end was cut off."""
 
     def _raise_failures(self) -> None:
         """Raise the failures that nobody was told of, after the end."""

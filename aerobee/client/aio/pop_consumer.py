@@ -52,6 +52,9 @@ class PopConsumer(Part):
     async def _end(self) -> None:
         await self._client.perform(self._popper.close(CLOSE_S))
 
+    def _let_go(self) -> None:
+        self._popper.let_go()
+
     @property
     def closed(self) -> bool:
         """Whether the consumer is closed and delivers no more messages."""

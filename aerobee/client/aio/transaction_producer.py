@@ -58,6 +58,9 @@ class TransactionProducer(Producer):
         finally:
             await self._join_workers(JOIN_S)
 
+    def _let_go(self) -> None:
+        self._transactions.let_go()
+
     @asynccontextmanager
     async def transaction(
         self,

@@ -127,6 +127,7 @@ class Part:
                 self._end()
             finally:
                 with self._client.lock:
+                    self._let_go()
                     self._raise_failures()
         finally:
             if self._own_client:
@@ -154,6 +155,9 @@ class Part:
 
     def _end(self) -> None:
         """End this part, before the client ends."""
+
+    def _let_go(self) -> None:
+        """Leave nothing at a client that goes on, though the end was cut off."""
 
     def _raise_failures(self) -> None:
         """Raise the failures that nobody was told of, after the end."""

@@ -56,6 +56,9 @@ class PopConsumer(Part):
     def _end(self) -> None:
         self._client.perform(self._popper.close(CLOSE_S))
 
+    def _let_go(self) -> None:
+        self._popper.let_go()
+
     @property
     def closed(self) -> bool:
         """Whether the consumer is closed and delivers no more messages."""

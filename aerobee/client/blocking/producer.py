@@ -66,6 +66,9 @@ class Producer(Part):
             self._client.perform(self._tracing.close())
         self._leave()
 
+    def _let_go(self) -> None:
+        self._sender.let_go()
+
     def _raise_failures(self) -> None:
         self._outbox.tell_failures()
 

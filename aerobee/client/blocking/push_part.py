@@ -89,6 +89,9 @@ class PushPart(Part):
     def _end(self) -> None:
         self._client.perform(self._member.close(CLOSE_S))
 
+    def _let_go(self) -> None:
+        self._member.let_go()
+
     def _pull(self, held: HeldQueue) -> None:
         self._client.spawn(self._member.pull_on(held))
 

@@ -62,6 +62,9 @@ class TransactionProducer(Producer):
         finally:
             self._join_workers(JOIN_S)
 
+    def _let_go(self) -> None:
+        self._transactions.let_go()
+
     @contextmanager
     def transaction(
         self,

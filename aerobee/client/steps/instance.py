@@ -128,6 +128,11 @@ class Instance(Routes):
         self.consumers[consumer.group] = consumer
         self.subscriptions_changed()
 
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Send no further heartbeats of a consumer; another one of its group stays."""
+        if self.consumers.get(consumer.group) is consumer:
+            del self.consumers[consumer.group]
+
     # ── Routes ──
 
     def remember(self, topic: str, route: TopicRoute) -> TopicRoute:

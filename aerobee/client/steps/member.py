@@ -395,6 +395,11 @@ class Member:
             yield from self.tracing.close()
         left_s = deadline - self.instance.clock.monotonic()
         yield from self.instance.leave(consumer=self.group, within_s=left_s)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Drop all queues, and be in no further heartbeat, though the close was cut off."""
+        self.instance.remove_consumer(self)
         for held in self.held.values():
             held.drop()
         self.held.clear()

@@ -137,6 +137,9 @@ class Popper:
         if self.tracing is not None:
             yield from self.tracing.close()
 
+    def let_go(self) -> None:
+        """Leave nothing at the client: it was told of nothing."""
+
     @property
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that brokers assigned: none, as it pops from all of them."""

@@ -58,6 +58,10 @@ class PoppingMember(Popper):
         if self.subscriptions:
             yield from self.instance.leave(consumer=self.group, within_s=within_s)
 
+    def let_go(self) -> None:
+        """Be in no further heartbeat, though the close was cut off."""
+        self.instance.remove_consumer(self)
+
     # ── Interface for the instance ──
 
     @property

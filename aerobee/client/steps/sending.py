@@ -79,6 +79,8 @@ class Sender:
     _settled: Signal = field(default_factory=Signal)
     """Set when no send is in flight any more."""
     _closing: bool = False
+    _left: bool = False
+    """Whether the group is out of heartbeats: another producer may have its name then."""
     _faults: Faults | None = field(init=False)
     """The latencies of brokers, if slow ones are avoided."""
     _of_all: Mapping[str, str] = field(init=False)
@@ -105,7 +107,15 @@ class Sender:
         while self._under_way and (left_s := deadline - clock.monotonic()) > 0:
             self._settled.clear()
             yield Wait(self._settled, left_s)
+        self._left = True
         yield from self.instance.leave(producer=self.config.group, within_s=LEAVE_WITHIN_S)
+
+    def let_go(self) -> None:
+        """Be in no further heartbeat, though the close was cut off."""
+        self._closing = True
+        if not self._left:
+            self._left = True
+            self.instance.producers.discard(self.config.group)
 
     def queues(self, topic: str) -> Steps[list[MessageQueue]]:
         """The writable queues of a topic. Raises: RouteNotFoundError."""

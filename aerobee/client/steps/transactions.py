@@ -63,6 +63,14 @@ class Transactions:
         self.sender.instance.checks.pop(self.sender.config.group, None)
         yield from self.sender.close()
 
+    def let_go(self) -> None:
+        """Answer no further checks, though the close was cut off."""
+        self.checks.close()
+        group, checks = self.sender.config.group, self.sender.instance.checks
+        if checks.get(group) is self.checks:
+            del checks[group]
+        self.sender.let_go()
+
     def open(self, message: Message, timeout_s: float | None) -> Steps[Transaction]:
         """Store a half message.
 

@@ -19,6 +19,7 @@ import anyio.to_thread
 import pytest
 
 import aerobee
+import aerobee.blocking
 from aerobee import ConsumeFrom, Message, ReceivedMessage
 from aerobee.client.steps.effects import Ask, Signal, Steps, Wait
 from aerobee.errors import (
@@ -170,6 +171,53 @@ def runs(client: aerobee.Client) -> bool:
 
 
 # ── Closes ──
+
+
+@on_loops
+async def test_a_close_that_takes_too_long_leaves_the_groups_all_the_same(
+    front: Front, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with several brokers that are silent. The client goes on, and so would its heartbeats."""
+
+    async def hang(steps: Steps[Any]) -> None:
+        steps.close()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr("aerobee.client.aio.part.CLOSE_WITHIN_S", 0.01)
+    group = fresh("group")
+    async with front.client() as client:
+        for made in (
+            front.producer(client=client, group=group),
+            front.consumer(group, client=client),
+        ):
+            await made.start()
+            with monkeypatch.context() as patch, anyio.fail_after(WITHIN_S):
+                patch.setattr(client, "perform", hang)
+                await made.aclose()
+            assert not client.instance.producers | client.instance.consumers.keys()
+
+
+def test_a_blocking_close_that_is_interrupted_leaves_the_groups_all_the_same(
+    broker: AnyBroker, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Ctrl-C in a notebook, whose client goes on."""
+
+    def interrupted(steps: Steps[Any]) -> None:
+        steps.close()
+        raise KeyboardInterrupt
+
+    group = fresh("group")
+    with aerobee.blocking.Client(broker.namesrv_address) as client:
+        for made in (
+            aerobee.blocking.Producer(client=client, group=group),
+            aerobee.blocking.PullConsumer(group, client=client),
+        ):
+            made.start()
+            with monkeypatch.context() as patch:
+                patch.setattr(client, "perform", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    made.close()
+            assert not client.instance.producers | client.instance.consumers.keys()
 
 
 @on_asyncio
