@@ -19,6 +19,7 @@ from aerobee.broker.errors import NameIllegal, Refusal
 from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -50,6 +51,7 @@ class TopicDeletion:
         self.topics = topics.table
         self.saved = topics.file
         self.offsets = consumers.offsets
+        self.groups = consumers.groups
         self.clients = consumers.clients
         self.when_deleted: list[Callable[[str], None]] = []
         """Called with each deleted topic."""
@@ -70,8 +72,21 @@ class TopicDeletion:
         """The POP retry topics of the topic, which are useless without it."""
         for group in self.offsets.groups_of(topic):
             for retry in (retry_topic_v1(topic, group), retry_topic_v2(topic, group)):
-                if self.topics.get(retry) is not None:
+                if self.topics.get(retry) is not None and not self._is_of_others(retry, group):
                     yield retry
+
+    def _is_of_others(self, retry: str, group: str) -> bool:
+        """Whether a retry topic may hold messages of other groups as well: `%RETRY%a_b_c` is that
+        of the group `a_b_c`, and that of the pops of `b_c` by `a` and of `c` by `a_b`.
+        """
+        rest, groups = retry.removeprefix(RETRY_PREFIX), self.groups.get
+        return groups(rest) is not None or any(
+            rest[:at] != group
+            and groups(rest[:at]) is not None
+            and self.topics.get(rest[at + 1 :]) is not None
+            for at, character in enumerate(rest)
+            if character == "_"
+        )
 
     def _running_ahead(self, topic: str) -> Iterator[tuple[str, list[int]]]:
         """Groups with running members, and the queues in which they would skip new messages."""

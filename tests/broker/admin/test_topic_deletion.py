@@ -53,6 +53,35 @@ async def test_config_queues_offsets_and_pop_retry_topics_go(tmp_path: Path) -> 
         assert desk.store.max_offset("t", 0) == 1
 
 
+@pytest.mark.parametrize(
+    ("group", "topic"),
+    [("order_pay", None), ("order", "pay_eu"), ("order_pay", "eu")],
+    ids=["its retry topic", "pops of a longer topic", "pops by a longer group"],
+)
+@pytest.mark.trio
+async def test_a_retry_topic_that_may_be_of_another_group_as_well_stays(
+    tmp_path: Path, group: str, topic: str | None
+) -> None:
+    retry = f"%RETRY%{group}" if topic is None else f"%RETRY%{group}_{topic}"
+    # Another reading of the same name: it has to go with neither of the two.
+    reader, read = {
+        ("order_pay", None): ("order", "pay"),
+        ("order", "pay_eu"): ("order_pay", "eu"),
+        ("order_pay", "eu"): ("order", "pay_eu"),
+    }[group, topic]
+    async with open_desk(tmp_path) as desk:
+        for name in {read, retry, topic or read}:
+            desk.topic(name)
+        for name in (group, reader):
+            desk.groups.create(name, 0)
+        assert desk.store.put(draft(retry)).physical_offset >= 0
+        desk.store.dispatch()
+        desk.offsets.commit(reader, read, 0, 1, 0)
+        assert (await delete(desk, read)).code == Code.SUCCESS
+        assert desk.topics.get(retry) is not None
+        assert desk.store.max_offset(retry, 0) == 1
+
+
 @pytest.mark.trio
 async def test_who_runs_gets_the_first_message_of_the_topic_made_anew(tmp_path: Path) -> None:
     async with open_desk(tmp_path / "data") as desk:
