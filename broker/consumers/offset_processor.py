@@ -156,8 +156,12 @@ class OffsetProcessor:
         self.offsets.check_room(header.dest_group, new)
         now_ms = self.clock.now_ms()
         for topic, queues in copies.items():
-            for queue_id, at in queues.items():
-                self.offsets.commit(header.dest_group, topic, queue_id, at, now_ms)
+            # Deleted since the last step, neither the group nor a topic gets offsets.
+            if self.groups.get(header.dest_group) is None:
+                raise GroupNotExist(header.dest_group)
+            if self.offsets.queues(header.src_group, topic):
+                for queue_id, at in queues.items():
+                    self.offsets.commit(header.dest_group, topic, queue_id, at, now_ms)
             yield
         return when_saved(self.changing, "clone")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.broker.errors import NameIllegal, TopicNotExist
+from aerobee.broker.errors import GroupNotExist, NameIllegal, TopicNotExist
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers import admin, group, offset, topic
 from aerobee.remoting.wire.headers.client import Heartbeat
@@ -121,6 +121,29 @@ async def test_offsets_are_cloned_together_or_not_at_all(tmp_path: Path) -> None
         assert (await desk.ask(every)).code == Code.SUCCESS
         assert desk.offsets.by_group["TOOLS_CONSUMER"] == 300
         assert (await desk.ask(every)).code == Code.SUCCESS, "nothing new needs no room"
+
+
+@pytest.mark.parametrize("gone", ["group", "topic"])
+async def test_what_is_deleted_while_offsets_are_cloned_gets_none(
+    tmp_path: Path, gone: str
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        for name in ("from", "to"):
+            desk.groups.create(name, 0)
+        for topic in ("t", "u"):
+            desk.offsets.commit("from", topic, 0, 9, 0)
+        steps = desk.begin(offset.CloneGroupOffset(src_group="from", dest_group="to"))
+        for _ in range(3):
+            next(steps)
+        assert desk.offsets.query("to", "t", 0) == 9
+        if gone == "group":
+            desk.groups.delete("to", 0)
+            with pytest.raises(GroupNotExist):
+                next(steps)
+        else:
+            desk.offsets.delete_topic("u")
+            next(steps)
+        assert desk.offsets.query("to", "u", 0) == -1
 
 
 async def test_a_group_goes_on_where_another_one_is(tmp_path: Path) -> None:
