@@ -164,20 +164,23 @@ class Revive:
                 log.error("revive.read_failed", error=str(error))
 
     def load(self) -> None:
-        """Load the revive queues: those of the topic, and others that contain messages.
+        """Load the revive queues: those of the topic, and others that contain messages."""
+        self.queues = []
+        self._take_up_new()
+
+    def _take_up_new(self) -> None:
+        """Load the revive queues that are not loaded yet.
 
         A broker that was in another cluster left check points in the revive log of that one.
         """
         own = self._revive_log.topic
         logs = {own, *(name for name in self._topics.configs if name.startswith(REVIVE_LOG_PREFIX))}
-        counts = {
-            topic: 0 if (config := self._topics.get(topic)) is None else config.read_queue_nums
-            for topic in logs
-        }
+        counts = {topic: self._topics.read_queues(topic) for topic in logs}
         self._own_count = counts[own] = max(1, counts[own])
         queues = {(topic, queue) for topic, queue in self._store.queues.table if topic in logs}
         queues.update((topic, at) for topic, count in counts.items() for at in range(count))
-        self.queues = [self._take_up(*queue) for queue in sorted(queues)]
+        queues.difference_update((queue.topic, queue.queue_id) for queue in self.queues)
+        self.queues += [self._take_up(*queue) for queue in sorted(queues)]
 
     def _take_up(self, topic: str, queue_id: int) -> ReviveQueue:
         """Load a queue from its offset."""
@@ -188,6 +191,8 @@ class Revive:
         """Read new records, put back messages that are due. Raises: OSError."""
         if self._puts.closed:
             return
+        if self._topics.read_queues(self._revive_log.topic) > self._own_count:
+            self._take_up_new()
         # Before the reads: what was delivered by then is read below.
         until_ms = self._timing.until() - GRACE_MS
         self._pace.begin()

@@ -439,6 +439,19 @@ async def test_pops_of_one_moment_that_a_reset_begins_at_one_place_lose_nothing(
         assert pops.open_check_points() == 0
 
 
+@pytest.mark.trio
+async def test_queues_that_the_revive_log_gets_later_are_read_as_well(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, revive_queue_num=1) as pops:
+        pops.desk.topic(REVIVE_LOG, read_queue_nums=2, write_queue_nums=2)
+        await pops.send(b"a", b"b")
+        popped = [await pops.pop(max_msg_nums=1, invisible_time=5_000) for _ in range(2)]
+        assert {message.receipt.revive_qid for (message,) in popped} == {0, 1}
+        await pops.desk.pass_s(10)
+        assert await pops.bodies() == [b"a", b"b"]
+
+
 # ── Trouble ──
 
 
