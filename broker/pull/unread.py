@@ -54,8 +54,13 @@ class UnreadReport:
             log.warning("cleanup.unread_deleted_more", groups=len(lost) - LINES_MAX)
 
     def unread(self, group: str, topic: str, ranges: Sequence[DeletedRange]) -> int:
-        """How many of the deleted messages of one topic the group had not consumed."""
+        """How many of the deleted messages of one topic the group had not consumed.
+
+        None, where its offsets were deleted while others were looked at.
+        """
         queues = self.offsets.queues(group, topic)
+        if not queues:
+            return 0
         return sum(
             max(0, gone.end - max(gone.begin, queues.get(gone.queue_id, 0))) for gone in ranges
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog.testing
@@ -47,6 +47,24 @@ async def test_a_group_lost_what_lies_behind_its_offset(desk: Desk) -> None:
     assert [(line["event"], line["group"], line["messages"]) for line in lines] == [
         ("cleanup.unread_deleted", "slow", 70)
     ]
+
+
+@pytest.mark.trio
+async def test_a_group_that_is_deleted_meanwhile_loses_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for group in ("first", "gone"):
+        desk.commit(group, "T", 0, 200)
+    unread = desk.report.unread
+
+    def unread_of(group: str, *of: Any) -> int:
+        if group == "first":
+            desk.offsets.delete_group("gone")
+        return unread(group, *of)
+
+    monkeypatch.setattr(desk.report, "unread", unread_of)
+    await desk.report.deleted([DeletedRange("T", 0, 100, 200)])
+    assert desk.lost("gone", "T") == 0
 
 
 @pytest.mark.trio
