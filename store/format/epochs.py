@@ -49,6 +49,19 @@ def cut_at(epochs: Sequence[Epoch], max_offset: int) -> tuple[Epoch, ...]:
     return tuple(epoch for epoch in epochs if epoch.start < max_offset)
 
 
+def shortened(epochs: tuple[Epoch, ...], most: int) -> tuple[Epoch, ...]:
+    """The epochs of a log, at most so many: beyond that the older ones count as one.
+
+    No other log has that one, unless it has had the newer ones, too, and so the same bytes. A log
+    that ends in an older one has none in common from then on.
+    """
+    if len(epochs) <= most:
+        return epochs
+    kept = most // 2
+    last = epochs[-kept - 1]
+    return Epoch(last.epoch, epochs[0].start), *epochs[-kept:]
+
+
 def in_order(epochs: Sequence[Epoch]) -> bool:
     """Whether both numbers ascend: an epoch may be empty, and no two are the same."""
     return all(

@@ -19,7 +19,8 @@ import structlog
 
 from aerobee.store.errors import LogsUnrelated, StoreDamaged, StoreRefused
 from aerobee.store.format.epoch_file import EpochFileIllegal
-from aerobee.store.format.epochs import Epoch
+from aerobee.store.format.epochs import Epoch, shortened
+from aerobee.store.format.ha_epochs import EPOCHS_MAX
 from aerobee.store.format.names import EMPTIED, OLD_TABLES
 from aerobee.store.replication.group import Group, Verdict
 from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
@@ -203,6 +204,8 @@ class Membership:
             self.lacks.discard(lack)
 
     async def _save(self, epochs: tuple[Epoch, ...]) -> None:
+        # Neither a handshake nor the file takes more.
+        epochs = shortened(epochs, EPOCHS_MAX)
         self._saved = None
         await self._disk.in_thread(write_epochs, self._disk, self._root, epochs)
         self.group.epochs = self._saved = epochs

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.store.format.epochs import Epoch, common_end, cut_at, in_order
+from aerobee.store.format.epochs import Epoch, common_end, cut_at, in_order, shortened
 
 
 def test_a_slave_with_less_keeps_all_it_has() -> None:
@@ -33,6 +33,13 @@ def test_epochs_behind_a_cut_are_gone() -> None:
     assert cut_at(epochs, 301) == epochs[:3]
     assert cut_at(epochs, 300) == epochs[:1]
     assert cut_at(epochs, 0) == ()
+
+
+def test_of_too_many_epochs_the_older_ones_count_as_one() -> None:
+    epochs = (Epoch(2, 50), Epoch(3, 60), Epoch(5, 60), Epoch(7, 90), Epoch(8, 95))
+    assert shortened(epochs, 5) == epochs
+    assert shortened(epochs, 4) == (Epoch(5, 50), Epoch(7, 90), Epoch(8, 95))
+    assert in_order(shortened(epochs, 4))
 
 
 def test_epochs_ascend_and_may_be_empty() -> None:

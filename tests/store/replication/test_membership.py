@@ -25,6 +25,7 @@ from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha import encode_report as encode_classic_report
 from aerobee.store.format.ha_epochs import (
+    EPOCHS_MAX,
     EpochFrame,
     Greeting,
     Hello,
@@ -37,6 +38,7 @@ from aerobee.store.format.ha_epochs import (
 )
 from aerobee.store.format.names import CUT_MARK
 from aerobee.store.format.record import BLANK_BYTES, encode
+from aerobee.store.replication import membership
 from aerobee.store.replication.log_out import REPLACED_MAX
 from aerobee.store.replication.membership import Lack
 from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
@@ -405,6 +407,52 @@ async def test_epochs_whose_bytes_a_crash_has_taken_are_gone(tmp_path: Path) -> 
         write_epochs(Disk(), tmp_path, (Epoch(1, 0), Epoch(2, end), Epoch(3, end + 1)))
     async with node(tmp_path, 1) as a:
         assert a.epochs == (Epoch(1, 0), Epoch(2, end))
+
+
+@pytest.mark.trio
+async def test_a_row_of_epochs_that_is_full_takes_another_one(tmp_path: Path) -> None:
+    async with node(tmp_path, 1) as a:
+        await a.lead(1)
+        end = a.put(3)
+    others = (Epoch(number, end) for number in range(2, EPOCHS_MAX + 1))
+    write_epochs(Disk(), tmp_path, (Epoch(1, 0), *others))
+    async with node(tmp_path, 1) as a:
+        await a.lead(EPOCHS_MAX + 1)
+    async with node(tmp_path, 1) as a, port_of(a) as port:
+        await a.lead(EPOCHS_MAX + 2)
+        assert a.epochs[0].start == 0
+        async with fake_slave(port, encode_hello(Hello(2)), encode_report(0)) as slave:
+            await until(lambda: slave.reader.greeting == Greeting(end, a.epochs))
+
+
+@pytest.mark.trio
+async def test_a_log_that_ends_in_epochs_that_count_as_one_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "EPOCHS_MAX", 4)
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    async with node(one, 1) as a, node(two, 2) as b, node(three, 3) as c:
+        ends = [0]
+        for epoch in range(1, 6):
+            await a.lead(epoch)
+            ends.append(a.put(2))
+            if epoch < 5:
+                await caught_up(b, a)
+            if epoch < 2:
+                await caught_up(c, a)
+            a.store.leave_lead()
+        await a.lead(6)
+        assert a.epochs == (Epoch(3, 0), Epoch(4, ends[3]), Epoch(5, ends[4]), Epoch(6, ends[5]))
+        assert b.epochs == tuple(Epoch(number, ends[number - 1]) for number in range(1, 5))
+        await caught_up(b, a)
+        assert b.epochs == a.epochs
+        with pytest.raises(LogsUnrelated, match="none in common"):
+            await followed(c, a)
+        async with node(tmp_path / "four", 3) as d:
+            await caught_up(d, a)
+            assert d.epochs == a.epochs
+    assert same(one, two)
+    assert same(one, tmp_path / "four")
 
 
 @pytest.mark.trio
