@@ -27,7 +27,7 @@ from aerobee.remoting.client.calls import (
 from aerobee.remoting.client.event import Event
 from aerobee.remoting.client.link import PLAIN, Link
 from aerobee.remoting.client.sockets import open_socket, poll_of
-from aerobee.remoting.errors import CallTimedOut, ChannelClosed, RemotingError
+from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, RemotingError
 from aerobee.remoting.wire.codes import Encoding
 from aerobee.remoting.wire.command import Command
 
@@ -146,8 +146,11 @@ class BlockingChannel:
             sock.settimeout(SLICE_S)
             channel = cls(address, sock, on_request, encoding, link)
             channel._reader.start()
-        except BaseException:
+        except BaseException as error:
             sock.close()
+            if isinstance(error, RuntimeError):
+                # The system gives no thread.
+                raise ConnectFailed(f"{address}: {error}") from error
             raise
         return channel
 

@@ -287,7 +287,13 @@ class Client:
                 job()
 
         # Connecting takes seconds if the peer is silent, and must not block other jobs.
-        threading.Thread(target=connect, name=f"connect {ask.address}", daemon=True).start()
+        thread = threading.Thread(target=connect, name=f"connect {ask.address}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # The system gives no thread now. That must not end the thread of all jobs.
+            done(None, transport_error(ask, ConnectFailed(f"{ask.address}: {error}")))
+            return do_nothing
         return forget
 
     def _begin_on(

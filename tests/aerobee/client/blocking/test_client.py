@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import CodeType, FrameType
 from typing import Any
 
@@ -23,8 +24,11 @@ import aerobee.client
 import aerobee.remoting.client
 from aerobee import ConsumeFrom, Message, MessageQueue
 from aerobee.blocking import AdminClient, Client, Producer, PullConsumer
+from aerobee.client.steps.effects import Ask, Steps
 from aerobee.client.steps.polling import PullMember
-from aerobee.errors import ForkedClientError, NoNameServerError
+from aerobee.errors import ConnectError, ForkedClientError, NoNameServerError
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.client import Heartbeat
 from tests.conftest import AnyBroker
 from tests.kit.ports import HOST
 
@@ -40,6 +44,35 @@ FIRST_POINTS = 30
 """A close decides at its first points whether another one waits for it: each is tried."""
 STEP = 7
 """Where each point costs a connection or a consumer, every seventh is tried."""
+
+
+@pytest.mark.parametrize("name", ["connect", "reader"])
+def test_a_moment_without_threads_ends_no_client(
+    broker: AnyBroker, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The limit of a container on its processes may be reached by others, for a while."""
+    start = threading.Thread.start
+
+    def start_if_there_are_any(thread: threading.Thread) -> None:
+        if thread.name.startswith(name):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    outcomes: SimpleQueue[Any] = SimpleQueue()
+
+    def ask() -> Steps[None]:
+        try:
+            outcomes.put((yield Ask(address=broker.address, header=Heartbeat(), timeout_s=30.0)))
+        except ConnectError as error:
+            outcomes.put(error)
+
+    with Client(broker.namesrv_address) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start_if_there_are_any)
+            client.spawn(ask())
+            assert "can't start new thread" in str(outcomes.get(timeout=30))
+        client.spawn(ask())
+        assert isinstance(outcomes.get(timeout=30), Command)
 
 
 class Interrupted(KeyboardInterrupt):
