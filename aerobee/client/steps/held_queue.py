@@ -66,6 +66,8 @@ class HeldQueue:
     interrupt: Signal = field(default_factory=Signal)
     """Set when the running pull is no longer wanted; a new signal after each seek."""
     dropped: bool = False
+    lost: bool = False
+    """Whether its broker does not have all of it any more, and delivers nothing of that again."""
     broken: AerobeeError | None = None
     """The reason why the message at `next_offset` cannot be delivered, or pulls fail."""
     limits: Limits = PULL_LIMITS

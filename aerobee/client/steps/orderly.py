@@ -163,6 +163,8 @@ class OrderlyMember(PushMember):
         self._end_of(batch, verdict)
         held, pause_s = batch.held, verdict.suspend_s or self.config.suspend
         again: list[ReceivedMessage] = []
+        if held.lost:
+            yield from self._send_back(held, batch.messages, verdict.level)
         for message in () if held.dropped or batch.direct else batch.messages:
             if verdict.given_up or self._exhausted(message):
                 try:

@@ -209,6 +209,7 @@ class Puller:
                     moved = min(moved, (yield from self._at_time(queue, held.stored_at)))
             if interrupt.is_set:
                 return
+            held.lost = True
             yield from self._begin_anew(held, moved)
         text = "%s: offset %d is not there, going on at %d"
         self.instance.log_once(f"moved {queue}", text, queue, wanted, moved)

@@ -282,7 +282,7 @@ class PushMember(Member):
     def _take_again(self, now: float) -> Batch | None:
         while self._again and self._again[0][0] <= now:
             _, held, messages = self._again.popleft()
-            if not held.dropped:
+            if held.lost or not held.dropped:
                 batch = Batch(held, messages, now)
                 self.running[batch] = None
                 return batch
@@ -353,7 +353,7 @@ class PushMember(Member):
     ) -> Steps[None]:
         """Send messages back to the broker; those it refuses are handled here again later."""
         for message in failed:
-            if held.dropped:
+            if held.dropped and not held.lost:
                 # Another member holds the queue now, and its messages are delivered again there.
                 return
             if self.config.broadcasting:

@@ -305,6 +305,14 @@ def test_a_message_of_the_old_topic_finishes_none_of_the_new_one(consumer: Consu
     assert consumer.committable == 0
 
 
+def test_a_message_of_the_old_topic_that_failed_comes_again(consumer: Consumer) -> None:
+    consumer.pull(0, then=1)
+    at_work = consumer.batch()
+    made_anew(consumer)
+    consumer.stage.perform(consumer.member.settle(at_work, AGAIN))
+    assert len(consumer.stage.asked(ConsumerSendMsgBack)) == 1
+
+
 def test_in_order_a_failed_message_of_the_old_topic_does_not_stand_before_the_new_ones() -> None:
     consumer = Consumer(orderly=True)
     consumer.pull(100, 101, then=102)
@@ -315,6 +323,7 @@ def test_in_order_a_failed_message_of_the_old_topic_does_not_stand_before_the_ne
     steps = consumer.member.puller.pull(consumer.member.held[T0], subscription)
     consumer.stage.perform(until_next_wait(steps))
     consumer.stage.perform(consumer.member.settle(at_work, AGAIN))
+    assert len(consumer.stage.asked(ConsumerSendMsgBack)) == 1
     consumer.stage.perform(steps)
     assert consumer.committable == 0
     consumer.pull(0, 1, 2, then=3)
