@@ -164,6 +164,7 @@ class OrderlyMember(PushMember):
         held, pause_s = batch.held, verdict.suspend_s or self.config.suspend
         again: list[ReceivedMessage] = []
         if held.lost:
+            # Brokers since 5.0 make it a dead letter at once, while the group has locks.
             yield from self._send_back(held, batch.messages, verdict.level)
         for message in () if held.dropped or batch.direct else batch.messages:
             if verdict.given_up or self._exhausted(message):
