@@ -187,6 +187,7 @@ class AssignedMember(PushMember):
             self.instance.log_once(f"pop {held.queue}", "%s: %s", held.queue, error)
             yield Wait(held.interrupt, AGAIN_S)
             return
+        self.instance.works_again(f"pop {held.queue}")
         if messages and not held.dropped:
             held.pulled_at = clock.monotonic()
             held.counts.pulls += 1

@@ -212,6 +212,8 @@ class Member:
                 yield from self.offsets.commit(queue, commit_point)
             except AerobeeError as error:
                 self.instance.log_once(f"commit {queue}", "%s not committed: %s", queue, error)
+            else:
+                self.instance.works_again(f"commit {queue}")
 
     def subscription_of(self, topic: str) -> Subscription:
         """The subscription of a topic."""

@@ -222,6 +222,16 @@ def test_a_pop_finds_a_broker_that_has_moved() -> None:
     }
 
 
+def test_pops_that_are_refused_again_are_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    play = Play()
+    held = play.member.held[ALL]
+    refused, nothing = answer(16, remark="no permission"), answer(210)
+    play.stage.answers(PopMessage, refused, refused, nothing, refused)
+    for _ in range(4):
+        play.stage.perform(play.member.fetch(held))
+    assert len(caplog.records) == 2
+
+
 def test_what_is_late_is_not_handed_out() -> None:
     play = Play()
     held = play.pop(0, 1)

@@ -186,6 +186,17 @@ def test_members_share_and_hand_over_what_is_finished(stage: Stage, consumer: Co
     assert consumer.begun[0].dropped
 
 
+def test_each_loss_of_a_commit_is_logged(
+    stage: Stage, consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = answer(1, remark="error")
+    stage.answers(UpdateConsumerOffset, refused, answer(), refused, refused)
+    for _ in range(4):
+        consumer.assign(T0)
+        consumer.assign()
+    assert len(caplog.records) == 2, "the second one after it was committed again"
+
+
 def test_a_change_of_the_group_calls_for_a_rebalance(stage: Stage, consumer: Consumer) -> None:
     consumer.subscribe()
     assert not consumer.member.rebalance_now.is_set
