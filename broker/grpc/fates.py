@@ -201,7 +201,9 @@ class Fates:
 
         def stored(_: Answer) -> None:
             self.kept.drop(client, group, topic, text)
-            rpc.ask(acknowledgement(group, topic, handle), lambda _: rpc.done())
+            # A renewal may have come while the message was stored.
+            now = kept.current if kept is not None else handle
+            rpc.ask(acknowledgement(group, topic, now), lambda _: rpc.done())
 
         rpc.request(dead_letter(group, topic, handle, request.message_id), stored)
 

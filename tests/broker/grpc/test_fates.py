@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -260,3 +261,43 @@ async def test_messages_are_hidden_again_however_often_other_clients_go(
             fates.client_gone(gone)
         assert await pops.bodies() == []
         assert len(fates.kept) == 1
+
+
+class Forwarding:
+    """A call whose first request is served later, as where its message has to be read from disk."""
+
+    client_id, signer = "shop", NOBODY_SIGNS
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.serve: Callable[[], None] = lambda: None
+        self.ended = False
+
+    def request(self, header: Header, then: Callable[[Any], None]) -> None:
+        self.serve = lambda: self.ask(header, then)
+
+    def ask(self, header: Header, then: Callable[[Any], None]) -> None:
+        then(self.desk.begin(header))
+
+    def done(self) -> None:
+        self.ended = True
+
+
+@pytest.mark.trio
+async def test_a_dead_letter_that_is_hidden_again_while_it_is_stored_comes_no_more(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with worked_on(tmp_path, Gone(), b"a", hidden_ms=60_000) as (pops, fates, _):
+        (kept,) = filter(None, fates.kept.due(pops.desk.now_ms() + 60_000))
+        rpc: Any = Forwarding(pops.desk)
+        first = kept.first.text()
+        names = {"group": Resource(name="g"), "topic": Resource(name="t"), "message_id": "id"}
+        fates.forward(rpc, SimpleNamespace(**names, receipt_handle=first))
+        await pops.desk.pass_s(50 + RENEW_EVERY_S)
+        assert kept.current.text() != first
+        rpc.serve()
+        assert rpc.ended
+        assert len(fates.kept) == 0
+        await pops.desk.pass_s(120)
+        assert pops.desk.bodies("%DLQ%g") == [b"a"]
+        assert await pops.bodies() == []
