@@ -34,6 +34,8 @@ LOOKS: Final = 8
 """How often the sync set is looked at within the time after which a member is late."""
 SETTLE: Final = 0.3
 """The part of a lease in which the sync set may get the last bytes before a planned change."""
+SETTLE_S: Final = 1.0
+"""The most of that, however long the lease is: a broker that stops has to give it back soon."""
 END_COPY_S: Final = 20.0
 """How long what was copied may take to the disk and into the queues."""
 
@@ -249,7 +251,7 @@ class Reign:
                     feature.settle()
             store.be_slave()
             store.dispatch()
-            with trio.move_on_after(self._lease_s * SETTLE):
+            with trio.move_on_after(min(self._lease_s * SETTLE, SETTLE_S)):
                 while leadership.sync.confirmed < store.commit_log.max_offset:  # noqa: ASYNC110  (once)
                     await trio.sleep(self._lease_s * AGAIN / 10)
             # From here on nothing is acknowledged, whatever the decider answers.

@@ -271,6 +271,21 @@ async def test_a_send_that_waits_is_told_that_the_lease_is_over(tmp_path: Path) 
         assert "may be the master of its group no more" in str(answer.remark)
 
 
+async def test_a_stop_gives_a_long_lease_back_though_a_member_of_the_set_is_gone(
+    tmp_path: Path,
+) -> None:
+    async with alone(tmp_path, lease_s=30) as one, trio.open_nursery() as nursery:
+        await one.until_leads()
+        leadership = one.member.leadership
+        assert leadership is not None
+        leadership.sync.reported(2, 0, one.desk.clock.monotonic())
+        leadership.sync.propose(frozenset({1, 2}))
+        nursery.start_soon(one.desk.send)
+        await until_true(lambda: bool(one.desk.store.replicas.senders))
+        await one.member.leave()
+        assert not one.decider.holder
+
+
 async def test_a_change_whose_answer_is_lost_is_asked_for_again(tmp_path: Path) -> None:
     async with alone(tmp_path) as one:
         await one.until_leads()
