@@ -130,10 +130,11 @@ class KnownRecord:
             return await self._asked(changed(record), lease)
 
     async def _asked(self, record: Record, lease: str) -> Record:
-        while True:
-            assert self.sight is not None
+        before = self.sight
+        assert before is not None
+        while self.sight is before:
             try:
-                self.note(await self.decider.change(self.sight, record, lease))
+                changed = await self.decider.change(before, record, lease)
             except ChangeRefused:
                 seen = await self.look(None)
                 if seen is not None:
@@ -141,8 +142,13 @@ class KnownRecord:
             except UNSAID as error:
                 log.warning("failover.change_late", reason=str(error))
             else:
-                return self.own
+                # An answer that was late may be of an earlier moment than what is known now.
+                if self.sight is before:
+                    self.note(changed)
+                assert changed.record is not None
+                return changed.record
             await trio.sleep(self._lease_s * AGAIN)
+        raise LeadOver("the decider has had a later record since")
 
     def _after_refusal(self, seen: Sight, record: Record) -> Record:
         """The record that is there in place of the wanted one. Raises: LeadOver."""

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
 from aerobee.broker.failover.known_record import KnownRecord, LeadOver
-from aerobee.broker.failover.record import first_record, given_back, with_set
+from aerobee.broker.failover.record import elected, first_record, given_back, with_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +56,18 @@ class Script:
         return answer
 
 
+class Overtaken(Script):
+    """A decider whose answer to a change comes when a later record is known."""
+
+    def __init__(self, known: KnownRecord, later: Sight, answer: Any) -> None:
+        super().__init__(answer)
+        self.known, self.later = known, later
+
+    async def change(self, sight: Sight, record: Record, lease: str) -> Sight:
+        self.known.note(self.later)
+        return await super().change(sight, record, lease)
+
+
 def known_by(*answers: Any) -> tuple[KnownRecord, list[Sight]]:
     """What member 1 knows, which leads, and the sights that it was told of since."""
     noted: list[Sight] = []
@@ -77,6 +89,27 @@ async def test_a_silent_decider_is_told_of_once_and_so_is_its_return() -> None:
     assert known.problem == ""
     assert [line["event"] for line in logs] == ["failover.decider_away", "failover.decider_back"]
     assert noted == [], "the owner decides what is noted"
+
+
+LATER = Sight(elected(given_back(OWN, 2), 1, "lease 2", 1), 3, held=True)
+
+
+async def test_an_answer_that_is_overtaken_is_not_taken_for_the_present_record() -> None:
+    known, _ = known_by()
+    done = Sight(given_back(OWN), 2, held=False)
+    known.decider = Overtaken(known, LATER, done)
+    assert await known.change("lease 1", given_back) == done.record
+    assert known.sight == LATER
+
+
+async def test_a_change_of_a_record_that_was_followed_by_another_is_asked_for_no_more(
+    autojump_clock: MockClock,
+) -> None:
+    known, _ = known_by()
+    known.decider = Overtaken(known, LATER, DeciderSilent("lost"))
+    with pytest.raises(LeadOver, match="a later record"):
+        await known.change("lease 1", given_back)
+    assert known.sight == LATER
 
 
 async def test_a_change_is_asked_for_until_the_decider_has_answered(
