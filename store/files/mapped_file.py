@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 from weakref import ref
 
-from aerobee.store.format.record import BLANK_BYTES, blank
+from aerobee.store.format.record import BLANK_BYTES, START, blank
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from mmap import mmap
     from pathlib import Path
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 _NOTHING = memoryview(bytearray())
 PIECE_BYTES = 32 << 20
-FIRST_BYTES: Final = 64
-"""The widest register with which a copy ends, at its begin."""
+BEGIN_BYTES: Final = START.size
+"""So many bytes are copied by a single instruction: all of them or none."""
 
 
 class MappedFile:
@@ -129,18 +130,30 @@ class MappedFile:
             ).toreadonly()
         return self._readable
 
-    def append(self, data: Buffer, *, alone: bool = False) -> None:
-        """Append the bytes; the caller has checked that they fit. `alone`: as a single record, so
-        that a kill leaves nothing whole of them. Hot.
+    def append(self, data: Buffer) -> None:
+        """Append the records of one batch, or a single one; the caller has checked that they fit.
+
+        A copy of libc goes in any order, also from the end. So the begin of the first record is
+        copied last: what a kill leaves of a batch has none, by which recovery knows it. Hot.
         """
-        wrote = self.wrote
-        end = wrote + len(data)
+        begin = self.wrote
+        end = begin + len(data)
         assert end <= self.size, (self, len(data))
-        if not alone and len(data) > FIRST_BYTES:
-            # A copy of libc stores these last. A kill inside of it would leave whole records behind
-            # one without a head, which is what damage looks like.
-            self.pages[wrote : wrote + FIRST_BYTES] = data[:FIRST_BYTES]
-        self.pages[wrote:end] = data
+        first, rest = data[:BEGIN_BYTES], memoryview(data)[BEGIN_BYTES:]
+        self.pages[end - len(rest) : end] = rest
+        self.pages[begin : begin + len(first)] = first
+        self.wrote = end
+
+    def append_each(self, records: Iterable[Buffer]) -> None:
+        """Append records of any queues; the caller has checked that they fit.
+
+        One by one, since a kill may leave the last part of a copy without the first: nothing whole
+        is behind a record that is not. Hot.
+        """
+        pages, end = self.pages, self.wrote
+        for record in records:
+            begin, end = end, end + len(record)
+            pages[begin:end] = record
         self.wrote = end
 
     def close_with_blank(self) -> None:

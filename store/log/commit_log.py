@@ -30,7 +30,7 @@ from aerobee.store.format.record import (
 from aerobee.store.format.walk import Walk, claimed_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from mmap import mmap
     from pathlib import Path
 
@@ -119,21 +119,31 @@ class CommitLog:
         tail = self.tail
         return 0 if tail is None else tail.end - BLANK_BYTES
 
-    def append(self, records: Buffer, store_timestamp: int, *, alone: bool = False) -> bool:
-        """Append whole records, encoded for `max_offset`, or a single one (`alone`); False: roll
+    def append(self, records: Buffer, store_timestamp: int) -> bool:
+        """Append the records of one batch, or a single one, encoded for `max_offset`; False: roll
         first. Hot.
         """
         tail = self.tail
         if tail is None:
             return False
-        wrote = tail.wrote
-        end = wrote + len(records)
+        end = tail.wrote + len(records)
         if end + BLANK_BYTES > tail.size:
             return False
-        tail.append(records, alone=alone)
+        tail.append(records)
         self.last_store_timestamp = tail.store_timestamp = store_timestamp
         self.max_offset = tail.start + end
         return True
+
+    def append_each(self, records: Iterable[Buffer], store_timestamp: int) -> None:
+        """Append records of any queues, encoded for `max_offset`, which end in front of
+        `room_ends`; the time is that of the last one. Hot.
+        """
+        tail = self.tail
+        assert tail is not None, self.max_offset
+        tail.append_each(records)
+        self.last_store_timestamp = tail.store_timestamp = store_timestamp
+        self.max_offset = tail.max_offset
+        assert self.max_offset <= self.room_ends, tail
 
     def roll(self, size: int) -> None:
         """Make room for `size` bytes: end the last segment with the blank, continue in a new one.

@@ -156,13 +156,13 @@ class Writer:
             physical += size
         if not records:
             return [], PUT_OK if status is None else self._refused(status)
-        data = b"".join(records)
-        commit_log.append(data, stored, alone=len(records) == 1)
+        begin = commit_log.max_offset
+        commit_log.append_each(records, stored)
         for queue, end in ends.items():
             queue.next_offset = end
         self._dispatcher.offer_all(requests)
         self._stats.messages_put += len(requests)
-        self._stats.bytes_put += len(data)
+        self._stats.bytes_put += physical - begin
         return requests, status or PUT_OK
 
     def put_batch(

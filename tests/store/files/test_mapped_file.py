@@ -40,32 +40,30 @@ def test_appended_bytes_reach_the_file_without_a_sync(file: MappedFile) -> None:
     assert file.path.read_bytes()[:4] == b"abc\0"
 
 
-def test_a_kill_inside_of_a_copy_leaves_no_bytes_without_those_before_them(tmp_path: Path) -> None:
-    """Half of all such kills would: a copy of libc stores the first bytes last."""
-    data, size = b"\xff" * 3_577, 1 << 24
-    torn = 0
-    for number in range(40):
-        disk, path = Disk(), tmp_path / str(number) / f"{0:020d}"
-        disk.mkdir(path.parent)
-        file = MappedFile(disk, path, 0, size, handle=disk.allocate(path, size))
-        file.map_for_writes()
-        child = os.fork()
-        if not child:
-            while file.wrote + len(data) <= size:
-                file.append(data)
-            signal.pause()
-        with path.open("rb") as reader:
-            while os.pread(reader.fileno(), 1, number * size // 50) == b"\0":
-                pass
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        text = path.read_bytes()
-        at = max(0, text.rfind(b"\xff")) // len(data) * len(data)
-        last = text[at : at + len(data)]
-        torn += bool(last.strip(b"\xff"))
-        assert last[:1] != b"\0" or not last.strip(b"\0"), f"{number}: the head is missing"
-        path.unlink()
-    assert torn, "no kill came inside of a copy"
+class Copies:
+    """Pages that note the copies into them."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[int, bytes]] = []
+
+    def __setitem__(self, place: slice, data: bytes) -> None:
+        self.made.append((place.start, bytes(data)))
+
+
+def test_the_begin_of_a_batch_is_copied_last_and_by_one_instruction(file: MappedFile) -> None:
+    file.append(b"abcdefgh")
+    file.pages = copies = Copies()  # type: ignore[assignment]
+    file.append(bytes(range(100)))
+    assert copies.made == [(16, bytes(range(8, 100))), (8, bytes(range(8)))]
+    assert file.wrote == 108
+
+
+def test_records_of_several_queues_are_copied_one_by_one(file: MappedFile) -> None:
+    file.append(b"ab")
+    file.pages = copies = Copies()  # type: ignore[assignment]
+    file.append_each([b"first", b"second"])
+    assert copies.made == [(2, b"first"), (7, b"second")]
+    assert file.wrote == 13
 
 
 def test_a_full_file_takes_nothing_more(file: MappedFile) -> None:

@@ -1,6 +1,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -9,7 +10,6 @@ import trio
 
 from aerobee.store.errors import StoreDamaged
 from aerobee.store.files.disk import Disk
-from aerobee.store.files.mapped_file import FIRST_BYTES
 from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.format.names import LAST_STOP, RECOVERY_POINT, segment_name
 from aerobee.store.format.record import HEAD, TRANSACTION_COMMIT, TRANSACTION_PREPARED, encode
@@ -664,7 +664,7 @@ def test_damage_within_the_last_segment_is_refused_too(model: StoreModel) -> Non
         reopen(model)
 
 
-@pytest.mark.parametrize("missing", [8, FIRST_BYTES, 300])
+@pytest.mark.parametrize("missing", [8, 64, 300])
 def test_a_last_record_whose_first_bytes_are_missing_is_cut(
     model: StoreModel, missing: int
 ) -> None:
@@ -683,6 +683,56 @@ def test_a_last_record_whose_first_bytes_are_missing_is_cut(
     model.forget_behind(recovery.end_offset)
     model.check_store()
     check_directory(model.root)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class CopiesBackward:
+    """Pages into which libc copies from the end, as it does for some addresses, until a kill.
+
+    What a single instruction copies is there or not.
+    """
+
+    STEP = 8
+
+    def __init__(self, pages: memoryview, steps: int) -> None:
+        self.pages = pages
+        self.steps = steps
+
+    def __setitem__(self, place: slice, data: bytes) -> None:
+        for end in range(place.stop, place.start, -self.STEP):
+            if not self.steps:
+                raise Killed
+            self.steps -= 1
+            begin = max(place.start, end - self.STEP)
+            self.pages[begin:end] = data[begin - place.start : end - place.start]
+
+
+@pytest.mark.parametrize("queues", [1, 3])
+def test_a_kill_inside_of_a_copy_in_any_order_is_no_damage(tmp_path: Path, queues: int) -> None:
+    """Three messages of one batch, or of three queues in one round."""
+    size = len(encode(draft(body=b"x" * 20), 0, 0, 0))
+    for steps in range(3 * size // CopiesBackward.STEP):
+        model = StoreModel(tmp_path / f"{steps}")
+        model.put("T", 0, BIG)
+        model.store.dispatch()
+        flush_everything(model.store, model.disk)
+        end, tail = model.store.commit_log.max_offset, model.store.commit_log.tail
+        assert tail is not None
+        tail.pages = CopiesBackward(tail.pages, steps)  # type: ignore[assignment]
+        messages = [draft("T", queue, b"x" * 20) for queue in range(3)]
+        batch = partial(model.put_batch, "T", 0, [Sent(b"x" * 20, b"")] * 3)
+        put = batch if queues == 1 else partial(model.store.writer.put_run, messages)
+        with pytest.raises(Killed):
+            put()
+        model.disk.kill()
+        _, recovery = reopen(model)
+        kept = 0 if queues == 1 else steps * CopiesBackward.STEP // size
+        assert recovery.end_offset == end + kept * size
+        check_directory(model.root)
+        model.disk.kill()
 
 
 def test_a_tear_in_front_of_what_was_never_safe_is_cut(model: StoreModel) -> None:
