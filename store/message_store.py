@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
@@ -54,7 +54,11 @@ if TYPE_CHECKING:
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.disk import Disk
     from aerobee.store.format.tags import TagFilter
+    from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.results import Recovery
+
+DELETE_AGAIN_S: Final = 1.0
+"""The pause before queues are deleted that could not be."""
 
 log = structlog.get_logger(__name__)
 
@@ -371,8 +375,8 @@ class MessageStore:
         self._lock.release()
 
     async def _queue_begins(self, topic: str, queue_id: int) -> bool:
-        """Delete what a slave has of a topic that its master has deleted, and made again since;
-        whether there was anything.
+        """Delete what a slave has of a queue that begins anew in its master's log; whether the
+        master has deleted the topic, and made it again since. It may have deleted this queue alone.
         """
         queue = self.queues.find(topic, queue_id)
         if queue is None or not queue.next_offset:
@@ -384,15 +388,36 @@ class MessageStore:
         while True:
             await self._log_flush.reach(self.commit_log.max_offset)
             await self._dispatch_service.catch_up(self.clock)
+            renewed = queue.max_physical_offset > self._begin_of_both
             try:
-                await self.space.queues.destroy_topics({topic})
-            except TimeoutError as error:
+                gone = await self.complete(partial(self._begun_before, queue)) if renewed else ()
+                await self.space.queues.destroy_dispatched({queue, *gone}.__contains__)
+            except OSError as error:
                 log.warning("queue.not_deleted", topic=topic, error=str(error))
+                await trio.sleep(DELETE_AGAIN_S)
             else:
                 break
         # A recovery walks the log from behind this: older records get no units in the new queue.
         await self.flush_queues()
-        return True
+        return renewed
+
+    @property
+    def _begin_of_both(self) -> int:
+        """In front of this byte either this log has nothing, or that of the master."""
+        return max(self.commit_log.min_offset, self.log_in.master_ends[0])
+
+    def _begun_before(self, queue: ConsumeQueue) -> list[ConsumeQueue]:
+        """The queues of its topic whose first message is older than its last one: the others begin
+        with the topic that was made again. Raises: NotInMemory, OSError.
+        """
+        units = self.reader.cold.units
+        firsts = (
+            (other, other.unit(other.min_offset, units))
+            for other in self.queues.all()
+            if other.topic == queue.topic
+        )
+        last = queue.max_physical_offset
+        return [other for other, unit in firsts if unit is None or unit.physical_offset < last]
 
     # ── Dispatch and durability ──
 

@@ -68,8 +68,9 @@ class LogIn:
         queue_begins: Callable[[str, int], Awaitable[bool]],
         offer: Callable[[int, list[RecordHeader]], None],
     ) -> None:
-        """`queue_begins` empties the queues of a topic before the first message of one comes that
-        has anything, and says whether it did; `offer` tells dispatch of records that were appended.
+        """`queue_begins` empties a queue before its first message comes, and all queues of its
+        topic if the master has made that again, which it says; `offer` tells dispatch of records
+        that were appended.
         """
         self._log = commit_log
         self._allocator = allocator

@@ -164,18 +164,25 @@ class QueueCleanup:
         return await self.destroy(lambda queue: not keep(queue.topic))
 
     async def destroy_topics(self, topics: Collection[str]) -> list[tuple[str, int]]:
-        """Delete the queues of these topics, which get no more messages. Raises: TimeoutError.
+        """Delete the queues of these topics, as `destroy_dispatched`. Raises: TimeoutError."""
+        return await self.destroy_dispatched(lambda queue: queue.topic in topics)
+
+    async def destroy_dispatched(
+        self, doomed: Callable[[ConsumeQueue], bool]
+    ) -> list[tuple[str, int]]:
+        """Delete queues that get no more messages. Raises: TimeoutError.
 
         Waits until dispatch has finished them, unless it has stopped there for good.
         """
         gone: list[tuple[str, int]] = []
         for _ in range(DISPATCH_WAITS):
-            gone += await self.destroy(lambda queue: queue.topic in topics)
-            left = [key for key in self._queues.table if key[0] in topics]
+            gone += await self.destroy(doomed)
+            left = [queue for queue in self._queues.table.values() if doomed(queue)]
             if not left:
                 return gone
             await trio.sleep(DISPATCH_WAIT_S)
-        raise TimeoutError(f"queue {left[0][1]} of topic {left[0][0]} is not dispatched yet")
+        late = f"queue {left[0].queue_id} of topic {left[0].topic}"
+        raise TimeoutError(f"{late} is not dispatched yet")
 
     def _remove_queue(self, directory: Path, paths: list[Path]) -> None:
         """Files, then the directories if nothing else is in them. For a thread."""

@@ -19,6 +19,7 @@ from aerobee.store.format.record import blank, encode
 from aerobee.store.replication import log_in
 from aerobee.store.replication.arriving import STEP_RECORDS
 from aerobee.store.replication.log_in import RECEIVE_LEAST_BYTES
+from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
 from tests.kit.running_store import durable, running_store
 from tests.kit.store_model import LOG_BYTES, draft, queue_files, read_queue
@@ -200,6 +201,71 @@ async def test_a_topic_that_was_deleted_and_made_again_begins_anew_on_a_slave(
             assert read_queue(slave, "T", queue) == read_queue(master, "T", queue)
         assert renewed == ["T"]
     assert queue_files(one) == queue_files(two)
+
+
+async def put_each(master: MessageStore, slave: MessageStore, *queue_ids: int) -> None:
+    """Long messages for these queues, until the slave has them."""
+    for queue_id in queue_ids:
+        message = draft(queue_id=queue_id, body=b"x" * 500)
+        assert master.put(message).status is PutStatus.PUT_OK
+        master.dispatch()
+    await until(lambda: slave.dispatcher.dispatched == master.commit_log.max_offset)
+
+
+async def lose_first(*stores: MessageStore) -> None:
+    for store in stores:
+        assert await store.flush_queues()
+        store.commit_log.queue.take_first().path.unlink()
+        await store.space.queues.follow(store.commit_log.min_offset)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("keeps_longer", [False, True])
+async def test_a_queue_that_the_master_deleted_alone_leaves_the_others(
+    tmp_path: Path, mock_clock: MockClock, keeps_longer: bool
+) -> None:
+    """As by CLEAN_EXPIRED_CONSUMEQUEUE: none of its messages was left in the log."""
+    async with (
+        running_store(tmp_path / "one", Disk()) as master,
+        running_store(tmp_path / "two", Disk()) as slave,
+        joined(master, slave),
+    ):
+        await wait_all_tasks_blocked()
+        await put_each(master, slave, 1, *[0, 2] * 10)
+        renewed: list[str] = []
+        slave.log_in.after_renewal.add(renewed.append)
+        await lose_first(*[master] if keeps_longer else [master, slave])
+        begin = master.commit_log.min_offset
+        slave.log_in.master_ends = begin, master.commit_log.max_offset
+        assert await master.space.queues.destroy_expired(begin, lambda _: False) == [("T", 1)]
+        await put_each(master, slave, 1, 0, 2)
+        for queue_id in range(3):
+            assert slave.max_offset("T", queue_id) == master.max_offset("T", queue_id)
+            theirs = read_queue(master, "T", queue_id)[master.min_offset("T", queue_id) :]
+            assert read_queue(slave, "T", queue_id)[-len(theirs) :] == theirs
+        assert renewed == []
+
+
+@pytest.mark.trio
+async def test_queues_that_began_with_the_topic_made_again_stay(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """The first of them had no message in the log, by which nobody can tell that the topic was
+    deleted; the other one tells it, and the first has messages again by then.
+    """
+    async with (
+        running_store(tmp_path / "one", Disk()) as master,
+        running_store(tmp_path / "two", Disk()) as slave,
+        joined(master, slave),
+    ):
+        await wait_all_tasks_blocked()
+        await put_each(master, slave, 1, *[0] * 20)
+        await lose_first(master, slave)
+        await master.space.queues.destroy_topics({"T"})
+        await put_each(master, slave, 1, 1, 0)
+        for queue_id in range(2):
+            assert slave.max_offset("T", queue_id) == master.max_offset("T", queue_id)
+            assert read_queue(slave, "T", queue_id) == read_queue(master, "T", queue_id)
 
 
 @pytest.mark.trio
