@@ -294,6 +294,9 @@ class CommitLog:
             if there < FIXED_BYTES:
                 return None
             head = read(file, position, min(there, FIRST_LOOK_BYTES))
+            if len(head) < FIXED_BYTES:
+                # A segment that was just deleted is shorter for a thread that has it open.
+                return None
             size, magic, named = _identity(head, 0)
             known = magic in (MAGIC_V1, MAGIC_V2) and named == physical_offset
             if not known or not 0 < size <= there:

@@ -97,9 +97,10 @@ class LogReadThrough:
                 stop = await self._disk.in_thread(self._read, file, self.position, PIECE_BYTES)
             except FileNotFoundError:
                 stop = Stop(HOLE, file.start)
-                if self._log.queue.find(file.start) is not file:
-                    self.position = file.end
-                    continue
+            if self._log.queue.find(file.start) is not file:
+                # Deleted meanwhile: it is not there, or shorter than it was.
+                self.position = file.end
+                continue
             if not self._goes_on(file, stop):
                 return
             await trio.sleep(self._pause_s)

@@ -1,4 +1,5 @@
 import errno
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store.files.disk import Disk, Handle
+from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.format.faults import BAD_MAGIC, BLANK, Stop
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import BLANK_BYTES, encode
@@ -116,6 +118,18 @@ def test_only_the_begin_of_a_record_reads_as_one(log: CommitLog) -> None:
     assert log.record(at, FIXED) is None
     for elsewhere in (at + 1, at - 1, log.max_offset, SEGMENT, -1, 1 << 40):
         assert log.record(elsewhere) is None
+
+
+def test_a_segment_that_was_just_deleted_has_no_record(log: CommitLog) -> None:
+    """A thread that has it open reads less than was there."""
+    at = put(log, b"hello")
+
+    def left(there: int, file: MappedFile, position: int, size: int) -> memoryview:
+        return file.readable()[position : min(position + size, there)]
+
+    for there in (0, 20, 95):
+        assert log.record(at, None, partial(left, there)) is None
+    assert log.record(at, None, partial(left, SEGMENT)) is not None
 
 
 def test_store_times_are_read_from_the_record_for_both_address_families(log: CommitLog) -> None:

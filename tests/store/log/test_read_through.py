@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -16,6 +17,8 @@ from tests.kit.store_model import ManualClock, Sent, StoreModel, small_config
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from aerobee.store.files.disk import Handle
 
 SEGMENT_BYTES: Final = 1 << 20
 LARGE: Final = b"L" * (PIECE_BYTES + 1)
@@ -117,6 +120,39 @@ def test_what_is_deleted_as_too_old_meanwhile_is_no_damage(store: MessageStore) 
                     await trio.sleep(0.001)
                 store.commit_log.queue.take_first().path.unlink()
                 while not reading.passes and not told:  # noqa: ASYNC110  (as above)
+                    await trio.sleep(0.001)
+                nursery.cancel_scope.cancel()
+
+    trio.run(run)
+    assert not told
+    assert reading.position == store.commit_log.max_offset
+
+
+def test_a_segment_that_is_deleted_while_a_thread_has_it_open_is_no_damage(
+    store: MessageStore,
+) -> None:
+    """Its blocks are freed piece by piece as soon as its name is gone."""
+    first = segments(store)[0]
+
+    class Freed(Disk):
+        def open(self, path: Path, *, create: bool = False, writable: bool = True) -> Handle:
+            handle = super().open(path, create=create, writable=writable)
+            if path == first:
+                store.commit_log.queue.take_first()
+                os.truncate(path, 100)
+                path.unlink()
+            return handle
+
+    told: list[LogDamage] = []
+    reading = LogReadThrough(
+        Freed(), store.commit_log, when_damaged=told.append, rate_bytes=1 << 40, again_s=3_600
+    )
+
+    async def run() -> None:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(reading.run)
+                while not reading.passes and not told:  # noqa: ASYNC110  (nothing signals it)
                     await trio.sleep(0.001)
                 nursery.cancel_scope.cancel()
 
