@@ -508,6 +508,25 @@ class Disk(Places):
             pass  # Network file systems may know none; the lock file keeps others out there.
         return handle
 
+    def keep_whole(self, handle: Handle) -> None:
+        """Have no other process shorten the file until the handle is closed, where its file system
+        knows such locks: what is mapped of it would be the end of this one.
+        """
+        with contextlib.suppress(OSError):
+            self._call(fcntl.flock, handle.fd, fcntl.LOCK_SH)
+
+    def is_kept_whole(self, handle: Handle) -> bool:
+        """Whether another process keeps the file whole; if not, none can until the handle is
+        closed.
+        """
+        try:
+            self._call(fcntl.flock, handle.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass  # As above.
+        return False
+
     def unlock(self, handle: Handle) -> None:
         """Release a lock."""
         self._held.discard(_identity(self._call(os.fstat, handle.fd)))

@@ -230,7 +230,8 @@ class MappedFile:
         return [view for view in self._given_up if view() is not None]
 
     def release(self) -> bool:
-        """Unmap and close a deleted file; False while views of it exist: try again.
+        """Unmap and close a deleted file; False while views of it exist, here or in a tool that
+        reads beside this process: try again.
 
         For a thread: freeing the blocks takes time that grows with the file. It is done in pieces,
         so that others do not wait long for the file system. Raises: OSError.
@@ -250,6 +251,8 @@ class MappedFile:
             # Without its blocks their next access would be a SIGBUS.
             return False
         if self.handle is not None:
+            if self._disk.is_kept_whole(self.handle):
+                return False
             for size in range(self.size - PIECE_BYTES, 0, -PIECE_BYTES):
                 self.handle.truncate(size)
         self.close()

@@ -8,6 +8,7 @@ are no damage.
 from __future__ import annotations
 
 import contextlib
+import errno
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -79,7 +80,13 @@ class ReadOnlyDisk(Disk):
         return PatientHandle(super().open(path, writable=False), self, self._unreadable)
 
     def map(self, handle: Handle, size: int, *, writable: bool) -> mmap:
-        """A copy where the disk cannot read all of it: the mapping would end the process."""
+        """A copy where the disk cannot read all of it: the mapping would end the process.
+
+        Raises: FileNotFoundError where its broker has deleted it since it was opened.
+        """
+        self.keep_whole(handle)
+        if handle.size() < size:
+            raise FileNotFoundError(errno.ENOENT, "was deleted meanwhile", str(handle.path))
         for position in range(0, size, PIECE_BYTES):
             handle.pread(min(PIECE_BYTES, size - position), position)
         if handle.path not in self._told:

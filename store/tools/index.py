@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aerobee.store.files.disk import Handle
+    from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.format.record import RecordHeader
     from aerobee.store.tools.directory import Directory
     from aerobee.store.tools.findings import Findings
@@ -76,6 +77,9 @@ class IndexCheck:
         self._end = end
         self._unreadable = unreadable
         self._hasher = KeyHasher()
+        self._segment: MappedFile | None = None
+        """The segment that was read last beside a running broker: it cannot free one that is open
+        here."""
         self.before: IndexHead | None = None
         """The head that the previous file implies; None before the first file."""
         self.files = 0
@@ -96,6 +100,13 @@ class IndexCheck:
                 continue
             with handle:
                 self._look(handle)
+        self.close()
+
+    def close(self) -> None:
+        """Close that segment."""
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
 
     def _look(self, handle: Handle) -> None:
         file = IndexFile(self._directory.disk, handle.path, DEFAULT_SHAPE)
@@ -127,7 +138,15 @@ class IndexCheck:
         file = self._directory.log.queue.find(physical_offset)
         if physical_offset >= self._end or file is None:
             return "behind the end of the log"
-        header = parse(file.readable(), physical_offset - file.start, physical_offset)
+        if self._directory.live and file is not self._segment:
+            self.close()
+            self._segment = file
+        try:
+            pages = file.readable()
+        except FileNotFoundError:
+            # A running broker has deleted it since the listing.
+            return None
+        header = parse(pages, physical_offset - file.start, physical_offset)
         if isinstance(header, NoRecord):
             return "to no message"
         return Message(header.store_timestamp, self._hashes(header))

@@ -145,7 +145,8 @@ class QueueCheck:
             self.last = UNIT.read(self.expected, (count - 1) * UNIT_SIZE).physical_offset
             with self._opened(self.queue) as reader:
                 there = reader.read(self.base, count)
-            if there != self.expected:
+            # A running broker has deleted the files of messages that were read from the log.
+            if there != self.expected and not reader.gone:
                 self._differ(there)
         self.base += count
         self.expected.clear()

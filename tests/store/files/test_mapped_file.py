@@ -1,11 +1,11 @@
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.mapped_file import MappedFile
+from aerobee.store.tools.directory import ReadOnlyDisk
+from aerobee.store.tools.findings import Findings
 
 SIZE = 4_096
 
@@ -152,6 +152,26 @@ def test_a_released_file_stays_mapped_while_someone_reads_it(file: MappedFile) -
     assert file.release()
     assert file.handle is None
     assert file.release(), "once more does nothing"
+
+
+def test_a_released_file_stays_whole_while_a_tool_beside_the_broker_has_it_mapped(
+    file: MappedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its blocks are freed piece by piece: for the tool that would be a SIGBUS."""
+    monkeypatch.setattr("aerobee.store.files.mapped_file.PIECE_BYTES", 1_000)
+    file.append(b"abc")
+    disk = ReadOnlyDisk(Findings())
+    tool = MappedFile(disk, file.path, SIZE, SIZE, used=SIZE)
+    late = disk.open(file.path)
+    assert content(tool.view(0, 3)) == b"abc"
+    file.path.unlink()
+    assert not file.release()
+    assert late.size() == SIZE
+    tool.close()
+    assert file.release()
+    with pytest.raises(FileNotFoundError, match="deleted meanwhile"):
+        disk.map(late, SIZE, writable=False)
+    late.close()
 
 
 def test_a_file_that_was_never_opened_is_released_at_once(tmp_path: Path) -> None:

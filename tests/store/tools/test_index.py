@@ -8,6 +8,10 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.format import properties
 from aerobee.store.format.index import IndexShape, KeyHasher
 from aerobee.store.index.index_file import IndexBuilder, IndexFile
+from aerobee.store.tools.directory import opened
+from aerobee.store.tools.findings import Findings
+from aerobee.store.tools.index import IndexCheck, Message
+from aerobee.store.tools.passage import Passage
 from aerobee.store.tools.repair import plan, repair
 from aerobee.store.tools.verify import Verification, verify
 from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, draft, open_store
@@ -146,3 +150,21 @@ def test_an_index_of_a_running_broker_is_no_damage(tmp_path: Path) -> None:
     assert found.sound, found
     assert found.live
     assert trio.run(store.close)
+
+
+def test_messages_that_a_running_broker_has_just_deleted_are_no_damage(tmp_path: Path) -> None:
+    """The log was read through with them, before the index is."""
+    root = stopped(tmp_path / "store")
+    findings = Findings()
+    with opened(root, findings) as directory:
+        directory.live = True
+        passage = Passage(directory, findings)
+        for _ in passage:
+            pass
+        gone, *_ = directory.log.queue.files
+        bounds = {"begin": passage.begin, "end": passage.end}
+        check = IndexCheck(directory, findings, **bounds, unreadable=lambda _: False)
+        gone.path.unlink()
+        assert check.message(gone.start) is None
+        assert isinstance(check.message(gone.end), Message)
+        check.close()

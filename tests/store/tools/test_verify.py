@@ -42,6 +42,25 @@ def test_a_torn_last_body_of_a_kill_is_no_damage_and_no_end_of_looking(tmp_path:
     assert [one.kind for one in found.notes if one.physical_offset == at] == ["tail"], data
 
 
+def test_files_that_a_running_broker_deletes_meanwhile_are_no_damage(tmp_path: Path) -> None:
+    """Segments that were read, and the files of queues that lead into them."""
+    store = filled(tmp_path / "store")
+    flush_everything(store, Disk())
+    first = store.root / "commitlog" / f"{0:020d}"
+    queue = store.root / "consumequeue" / "T0" / "0"
+    files = sorted(queue.iterdir())
+
+    def delete(_done: int, _total: int) -> None:
+        for path in (first, *files[:-1]):
+            path.unlink(missing_ok=True)
+
+    assert len(files) > 1
+    found = verify(store.root, progress=delete)
+    assert found.live
+    assert found.sound, found
+    store.let_go()
+
+
 def test_a_live_directory_is_sound_and_the_report_says_that_it_lives(tmp_path: Path) -> None:
     store = filled(tmp_path / "store")
     found = verify(store.root)
