@@ -10,8 +10,9 @@ A part that is copied later is newer, so that nothing in the copy promises what 
 
 Left out is what a start makes anew or what vouches for files by their place: index, recovery point,
 queue extents, the reserve, files made ahead. Rows of files are copied from the newest to the oldest
-and end at the first that is gone, so retention makes no gap. Blocks of the log that the disk cannot
-read are zeros in the copy, and told; any other file that it cannot read ends the backup.
+and end at the first that is gone, or goes meanwhile, so retention makes no gap. Blocks of the log
+that the disk cannot read are zeros in the copy, and told; any other file that it cannot read ends
+the backup.
 """
 
 from __future__ import annotations
@@ -265,8 +266,12 @@ class Copy:
                 with file.open("rb") as source:
                     size = os.fstat(source.fileno()).st_size
                     pieces = chunks(source, min(size, end - start), self.unread)
-                    self.written(file, pieces, size=size, to=place / file.name)
+                    copy = self.written(file, pieces, size=size, to=place / file.name)
             except FileNotFoundError:
+                break
+            if not file.exists():
+                # Its broker shortens what it has deleted, so that parts of it may be missing here.
+                copy.unlink()
                 break
             begin = start
         return begin, end
@@ -281,9 +286,10 @@ class Copy:
     ) -> Path:
         """Write and sync a copy, at the same place below the target; `size`: with zeros behind."""
         to = to or self.target / file.relative_to(self.place.root)
+        mode = file.stat().st_mode & 0o777
         to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with to.open("xb") as target:
-            os.fchmod(target.fileno(), file.stat().st_mode & 0o777)
+            os.fchmod(target.fileno(), mode)
             for piece in pieces:
                 # A block of zeros is left out, as it is in the file itself.
                 if piece.count(0) == len(piece):

@@ -1,6 +1,7 @@
 """`aerobee backup`: a store is copied while it is written, and a broker starts on the copy."""
 
 import errno
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -270,6 +271,31 @@ def test_a_queue_ends_at_its_first_empty_unit() -> None:
     assert units_end(unit * 3 + empty + unit) == 3 * UNIT_BYTES
     assert units_end(unit * 2) == 2 * UNIT_BYTES
     assert units_end(empty) == 0
+
+
+def test_a_backup_begins_behind_a_segment_that_is_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker frees the blocks piece by piece."""
+    monkeypatch.setattr("aerobee.cli.backup.CHUNK_BYTES", 4 << 10)
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "commitlog").mkdir(parents=True)
+    size = 16 << 10
+    old, new = [source / "commitlog" / f"{number * size:020}" for number in range(2)]
+    for segment in (old, new):
+        segment.write_bytes(b"x" * size)
+    left = [size + (4 << 10)]
+
+    def advance(copied: int) -> None:
+        left[0] -= copied
+        if not left[0]:
+            os.truncate(old, 8 << 10)
+            old.unlink()
+
+    summary = Copy(Place(source, source / "commitlog"), target, advance).run(lambda: 2 * size)
+    assert summary[:2] == (size, 2 * size)
+    assert [path.name for path in (target / "commitlog").iterdir()] == [new.name]
+    assert (target / "commitlog" / new.name).read_bytes() == b"x" * size
 
 
 def test_a_backup_goes_on_behind_what_the_disk_cannot_read_of_the_log(tmp_path: Path) -> None:
