@@ -8,6 +8,8 @@ Source: spark §9, store format §1.1.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import shlex
 from bisect import bisect_right
@@ -66,12 +68,22 @@ class OpenFile:
 
 
 class SegmentFile:
-    """One segment, opened for reading; it can be read to its end even after it is deleted."""
+    """One segment, opened for reading; it can be read to its end even after it is deleted.
+
+    A broker frees what it has deleted piece by piece, but not under this lock.
+    """
 
     def __init__(self, segment: Segment) -> None:
-        """Open the segment. Raises: FileNotFoundError, OSError."""
+        """Open the segment. Raises: FileNotFoundError, also where it is being freed; OSError."""
         self.segment = segment
         self._file = OpenFile(segment.path)
+        with contextlib.suppress(OSError):
+            # Some file systems know no such locks.
+            fcntl.flock(self._file.fd, fcntl.LOCK_SH)
+        short = os.fstat(self._file.fd).st_size < segment.size
+        if short and not os.path.exists(segment.path):
+            self._file.close()
+            raise FileNotFoundError(errno.ENOENT, "was deleted meanwhile", segment.path)
 
     def __enter__(self) -> Self:
         return self

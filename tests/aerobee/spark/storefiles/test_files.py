@@ -26,6 +26,8 @@ from aerobee.spark.storefiles.files import (
     segments_of,
 )
 from aerobee.spark.storefiles.segments import Segment, splits_of
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.format.faults import BAD_LENGTHS, BAD_MAGIC, BAD_SIZE, WRONG_OFFSET, Fault
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import blank
@@ -383,6 +385,36 @@ def test_a_deleted_segment_can_be_read_to_its_end(tmp_path: Path) -> None:
             put.queue_offset,
         )
     with pytest.raises(FileNotFoundError):
+        SegmentFile(segment)
+
+
+def test_a_broker_frees_a_deleted_segment_behind_its_last_reader(tmp_path: Path) -> None:
+    """It does so piece by piece: to this reader that would be damage, or the end of the log."""
+    filled(tmp_path)
+    segment = segments_of(tmp_path)[0]
+    broker = MappedFile(Disk(), Path(segment.path), 0, segment.size, used=segment.size)
+    broker.open()
+    with SegmentFile(segment) as file:
+        os.unlink(segment.path)
+        assert not broker.release()
+        assert len(file.read(0, segment.end)) == segment.size
+    assert broker.release()
+
+
+def test_a_segment_that_is_being_freed_counts_as_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path)
+    segment = segments_of(tmp_path)[0]
+    opened = OpenFile.__init__
+
+    def late(file: OpenFile, path: str) -> None:
+        opened(file, path)
+        os.truncate(path, 100)
+        os.unlink(path)
+
+    monkeypatch.setattr(OpenFile, "__init__", late)
+    with pytest.raises(FileNotFoundError, match="deleted meanwhile"):
         SegmentFile(segment)
 
 
