@@ -28,15 +28,15 @@ DEEPEST = 13
 
 
 class Depth:
-    """How many frames of our code stood from `first` to `last` whenever `last` was entered."""
+    """How many frames of our code stood from `first` to one of `last` whenever that was entered."""
 
-    def __init__(self, first: Callable[..., Any], last: Callable[..., Any]) -> None:
+    def __init__(self, first: Callable[..., Any], *last: Callable[..., Any]) -> None:
         self.first = code_of(first)
-        self.last = code_of(last)
+        self.last = {code_of(each) for each in last}
         self.ways: list[list[str]] = []
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and frame.f_code is self.last:
+        if event == "call" and frame.f_code in self.last:
             self.ways.append([*reversed(list(self.way(frame)))])
 
     def way(self, frame: FrameType | None) -> Iterator[str]:
@@ -74,7 +74,7 @@ def send(desk: Desk, frame: bytes, nursery: Any) -> list[list[str]]:
         ours.setblocking(False)
         selector.adopt(Named(ours), ("127.0.0.1", 50_000), "test", worker)  # type: ignore[arg-type]  # as much of a socket as is used
         theirs.sendall(frame)
-        with Depth(Selector.round, MappedFile.append) as depth:
+        with Depth(Selector.round, MappedFile.append, MappedFile.append_each) as depth:
             selector.round([(ours.fileno(), READ)])
         (connection,) = selector.connections.values()
         connection.close("test")
@@ -120,4 +120,4 @@ async def test_a_message_is_at_most_thirteen_frames_deep_when_it_is_written(
         assert len(ways) == 1
         assert len(ways[0]) <= DEEPEST, ways[0]
         assert ways[0][0] == "Selector.round"
-        assert ways[0][-1] == "MappedFile.append"
+        assert ways[0][-1] in ("MappedFile.append", "MappedFile.append_each")

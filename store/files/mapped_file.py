@@ -147,8 +147,8 @@ class MappedFile:
     def append_each(self, records: Iterable[Buffer]) -> None:
         """Append records of any queues; the caller has checked that they fit.
 
-        One by one, since a kill may leave the last part of a copy without the first: nothing whole
-        is behind a record that is not. Hot.
+        They are copied one by one, since a kill may leave the last part of a copy without the
+        first: so nothing whole lies behind a record that is not. Hot.
         """
         pages, end = self.pages, self.wrote
         for record in records:

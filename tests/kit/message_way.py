@@ -37,8 +37,8 @@ SETTLING = 8
 WITHIN_S = 60.0
 READS = ("recv", "recv_into")
 WRITES = ("send", "sendmsg")
-APPEND = "MappedFile.append"
-"""The only name that is known: where a record is copied into the mapping."""
+APPENDS = ("MappedFile.append", "MappedFile.append_each")
+"""The only names that are known: where records are copied into the mapping."""
 
 
 class Way:
@@ -83,7 +83,7 @@ class Way:
                 self.calls += 1
                 self.deepest = max(self.deepest, len(frames))
                 self.files.add(frame.f_code.co_filename)
-                if frame.f_code.co_qualname == APPEND:
+                if frame.f_code.co_qualname in APPENDS:
                     self.at_write = len(frames)
 
     def enter(self, frame: FrameType) -> None:

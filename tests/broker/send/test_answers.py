@@ -890,7 +890,7 @@ async def test_the_way_of_gathered_sends_is_not_deeper_than_that_of_one(
         everyone = [(n, "plain") for n in range(RUN_MAX + 2)]
         first, second = frames([everyone, [*everyone, (RUN_MAX + 2, "one-way")]])
         await clients.round(first)
-        with Depth(Selector.go_on, MappedFile.append) as depth:
+        with Depth(Selector.go_on, MappedFile.append, MappedFile.append_each) as depth:
             await clients.round(second)
         clients.close()
     # As many as may be, those before another request, and that one.

@@ -52,7 +52,7 @@ class Copies:
 
 def test_the_begin_of_a_batch_is_copied_last_and_by_one_instruction(file: MappedFile) -> None:
     file.append(b"abcdefgh")
-    file.pages = copies = Copies()  # type: ignore[assignment]
+    file.pages = copies = Copies()  # type: ignore[assignment]  # it only takes copies
     file.append(bytes(range(100)))
     assert copies.made == [(16, bytes(range(8, 100))), (8, bytes(range(8)))]
     assert file.wrote == 108
@@ -60,7 +60,7 @@ def test_the_begin_of_a_batch_is_copied_last_and_by_one_instruction(file: Mapped
 
 def test_records_of_several_queues_are_copied_one_by_one(file: MappedFile) -> None:
     file.append(b"ab")
-    file.pages = copies = Copies()  # type: ignore[assignment]
+    file.pages = copies = Copies()  # type: ignore[assignment]  # it only takes copies
     file.append_each([b"first", b"second"])
     assert copies.made == [(2, b"first"), (7, b"second")]
     assert file.wrote == 13

@@ -721,7 +721,7 @@ def test_a_kill_inside_of_a_copy_in_any_order_is_no_damage(tmp_path: Path, queue
         flush_everything(model.store, model.disk)
         end, tail = model.store.commit_log.max_offset, model.store.commit_log.tail
         assert tail is not None
-        tail.pages = CopiesBackward(tail.pages, steps)  # type: ignore[assignment]
+        tail.pages = CopiesBackward(tail.pages, steps)  # type: ignore[assignment]  # as above
         messages = [draft("T", queue, b"x" * 20) for queue in range(3)]
         batch = partial(model.put_batch, "T", 0, [Sent(b"x" * 20, b"")] * 3)
         put = batch if queues == 1 else partial(model.store.writer.put_run, messages)
