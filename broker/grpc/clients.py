@@ -216,7 +216,10 @@ class Clients:
         self._closed(client)
 
     def lost(self, client: Client) -> None:
-        """The stream of a client has ended; it may come back."""
+        """The stream of a client has ended; it may come back, if it has settings."""
+        if client.closed:
+            return
+        client.stream.owner = None
         client.there_until = monotonic() + BACK_WITHIN_S
         if client.data is None:
             client.close("the stream ended before any settings")

@@ -218,7 +218,7 @@ class MessagingService:
             owner.close("the call is over")
             if (streams := self._streams.get(call.method.name)) is not None:
                 streams.over(owner)
-        elif isinstance(owner, Client) and not owner.closed:
+        elif isinstance(owner, Client):
             self._clients.lost(owner)
 
     def _introduce(self, caller: GrpcCaller, head: RequestHead) -> None:
@@ -260,7 +260,7 @@ class MessagingService:
         except (DecodeError, ValueError) as error:
             text = f"the command is no TelemetryCommand: {error}"
             client.stream.finish(StatusCode.INTERNAL, text)
-            self.over(client.stream)
+            self._clients.lost(client)
             return
         kind = command.WhichOneof("command")
         if kind == "settings":
@@ -322,7 +322,7 @@ class MessagingService:
             code = StatusCode.INTERNAL
         client.stream.finish(code, BAD_SETTINGS + refused.text)
         client.wrote()
-        self.over(client.stream)
+        self._clients.lost(client)
 
     def _end_stream(self, caller: Client | Rpc, refused: RpcRefused) -> None:
         """Tell a client that it is not served: by a command, as clients expect."""
@@ -331,7 +331,8 @@ class MessagingService:
         stream.finish()
         caller.wrote()
         if isinstance(caller, Client):
-            self.over(stream)
+            # Also where the stream was gone already: the gate may have held the refusal back.
+            self._clients.lost(caller)
 
     # ── Unary calls about clients and routes ──
 

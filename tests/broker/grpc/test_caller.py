@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hmac
 from time import monotonic
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,13 +14,18 @@ from trio.testing import wait_all_tasks_blocked
 
 from aerobee import Credentials
 from aerobee.blocking import AdminClient
+from aerobee.broker.config.model import BrokerConfig
+from aerobee.broker.consumers.clients import ClientTable
 from aerobee.broker.grpc import clients
 from aerobee.broker.grpc.assembly import OwnChannel
 from aerobee.broker.grpc.caller import GrpcCaller
 from aerobee.broker.grpc.clients import Client, Clients
 from aerobee.broker.grpc.door import Door
+from aerobee.broker.grpc.service import MessagingService
 from aerobee.remoting.errors import RequestPostponed
+from aerobee.remoting.grpc.calls import Method, Shape
 from aerobee.remoting.grpc.enums import ClientType, Code
+from aerobee.remoting.grpc.head import RequestHead
 from aerobee.remoting.grpc.messages import (
     FilterExpression,
     Message,
@@ -29,6 +36,7 @@ from aerobee.remoting.grpc.messages import (
     Subscription,
     SubscriptionEntry,
     SystemProperties,
+    TelemetryCommand,
 )
 from aerobee.remoting.grpc.status import StatusCode
 from aerobee.remoting.server.route_table import resolve
@@ -37,7 +45,7 @@ from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.client import HeartbeatData
 from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
-from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.offset import GetMaxOffset
 from aerobee.remoting.wire.headers.transaction import CheckTransactionState
@@ -260,6 +268,53 @@ def test_a_client_whose_stream_has_ended_is_there_while_it_sends_heartbeats(
     for _ in table.expire():
         pass
     assert gone == ["silent", "alive"]
+
+
+class Held:
+    """A door behind which requests wait."""
+
+    def __init__(self) -> None:
+        self.commands: list[TypedCommand] = []
+
+    def request(self, caller: GrpcCaller, command: TypedCommand, *, own: bool = False) -> None:
+        self.commands.append(command)
+
+    def drop_held(self, caller: GrpcCaller) -> None:
+        """Nothing is held for it."""
+
+
+def test_nothing_is_kept_of_a_client_that_left_before_it_was_refused() -> None:
+    """One of many wrong signatures is refused a second later: its stream may be gone by then."""
+    table, held = nobody(), Held()
+    door: Any = held
+    core: Any = SimpleNamespace(config=BrokerConfig(), clock=SimpleNamespace(now_ms=lambda: 0))
+    consumers: Any = SimpleNamespace(groups=None, clients=ClientTable())
+    parts: Any = MagicMock(clients=table)
+    service = MessagingService(
+        core, topics=MagicMock(), consumers=consumers, door=door, parts=parts, address=""
+    )
+    channel: Any = OwnChannel(Stage().reactor.shared)
+    head = RequestHead(
+        (
+            (b":method", b"POST"),
+            (b":path", b"/any/Telemetry"),
+            (b"content-type", b"application/grpc"),
+            (b"te", b"trailers"),
+            (b"x-mq-client-id", b"stranger"),
+        )
+    )
+    method = Method("Telemetry", Shape.BOTH_STREAM)
+    stream: Any = MagicMock(head=head, method=method, owner=None)
+    service.opened(channel, stream)
+    publishing = Publishing(topics=[Resource(name="mine")])
+    settings = Settings(client_type=ClientType.PRODUCER, publishing=publishing)
+    service.received(channel, stream, TelemetryCommand(settings=settings).SerializeToString())
+    assert [len(clients) for clients in table.beside.values()] == [1]
+    service.over(stream)
+    (command,) = held.commands
+    command.reply(Answer(ResponseCode.NO_PERMISSION, remark="check signature failed."))
+    assert not table.beside
+    assert not table.by_id
 
 
 # ── Requests of ours ──
