@@ -30,7 +30,7 @@ from aerobee.remoting.wire.headers.admin import GetConsumerRunningInfo
 from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Set
 
     from aerobee.remoting.grpc.calls import Call
     from aerobee.remoting.wire.bodies.client import HeartbeatData
@@ -233,10 +233,22 @@ class Clients:
         """A client takes its leave, by a call that has shown that it may."""
         data, client.data = client.data, None
         assert data is not None
-        consumers = [(None, entry.group_name) for entry in data.consumer_data_set]
-        producers = [(entry.group_name, None) for entry in data.producer_data_set]
-        for groups in (*consumers, *producers):
-            client.ask(UnregisterClient(client.client_id, *groups), lambda _: None, own=True)
+        self._leave_groups(client, consumer_groups(data))
+        for entry in data.producer_data_set:
+            header = UnregisterClient(client.client_id, entry.group_name, None)
+            client.ask(header, lambda _: None, own=True)
+
+    def moved(self, client: Client, before: HeartbeatData | None) -> None:
+        """A client has other settings than `before`: it leaves the group that they do not name, in
+        which nothing would renew it.
+        """
+        if before is not None and client.data is not None:
+            self._leave_groups(client, consumer_groups(before) - consumer_groups(client.data))
+
+    def _leave_groups(self, client: Client, consumer_groups: Set[str]) -> None:
+        for group in sorted(consumer_groups):
+            header = UnregisterClient(client.client_id, None, group)
+            client.ask(header, lambda _: None, own=True)
 
     def expire(self) -> Iterator[None]:
         """Forget the clients that have not come back."""
@@ -245,6 +257,11 @@ class Clients:
             if client.there_until < now:
                 client.close("the client has not come back")
             yield
+
+
+def consumer_groups(data: HeartbeatData) -> Set[str]:
+    """The consumer groups of which a client is a member."""
+    return {entry.group_name for entry in data.consumer_data_set}
 
 
 def status_command(code: Code, text: str) -> Any:

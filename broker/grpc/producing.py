@@ -37,7 +37,7 @@ from aerobee.store.format.record import (
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
-    from aerobee.broker.grpc.clients import Clients
+    from aerobee.broker.grpc.clients import Client, Clients
     from aerobee.broker.grpc.rpc import Rpc
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.answer import Answer
@@ -100,7 +100,7 @@ class Producing:
         if all(producer.group_name != topic for producer in known):
             joining = ProducerData(topic)
             known.append(joining)
-            client.renew(lambda: None, lambda _: known.remove(joining))
+            client.renew(lambda: None, lambda _: _left_out(client, joining))
 
     def _sent(
         self,
@@ -159,6 +159,12 @@ class Producing:
             )
         header = RecallMessage(producer_group=name, topic=name, recall_handle=request.recall_handle)
         rpc.request(header, partial(_recalled, rpc))
+
+
+def _left_out(client: Client, joining: ProducerData) -> None:
+    """A producer may not join: its settings may be others by now, which have what it had joined."""
+    if client.data is not None and joining in client.data.producer_data_set:
+        client.data.producer_data_set.remove(joining)
 
 
 def _recalled(rpc: Rpc, answer: Answer) -> None:

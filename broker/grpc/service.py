@@ -29,6 +29,7 @@ from aerobee.broker.grpc.translation.settings import (
     heartbeat_of,
     merged,
     timeout_of,
+    with_topics_of,
 )
 from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS, signer_of
 from aerobee.broker.topics.topics import permitted
@@ -273,7 +274,8 @@ class MessagingService:
         try:
             check_kind(settings)
             timeout_ms = timeout_of(settings)
-            client.data = heartbeat_of(settings, client.client_id, self._clock.now_ms())
+            data = heartbeat_of(settings, client.client_id, self._clock.now_ms())
+            client.data = with_topics_of(data, before)
         except RpcRefused as refused:
             client.data = before
             self._end_client(client, refused)
@@ -291,6 +293,7 @@ class MessagingService:
                 not_taken(refused)
                 return
             client.request_timeout_ms = timeout_ms
+            self._clients.moved(client, before)
             client.stream.stay()
             command = messages.TelemetryCommand(status=status_of(Code.OK), settings=answer)
             client.tell(command)

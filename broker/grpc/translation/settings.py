@@ -184,6 +184,16 @@ def heartbeat_of(settings: Any, client_id: str, now_ms: int) -> HeartbeatData:
     return HeartbeatData(client_id=client_id, consumer_data_set=[consumer])
 
 
+def with_topics_of(data: HeartbeatData, before: HeartbeatData | None) -> HeartbeatData:
+    """The heartbeat by new settings of a client that had others `before`: as a producer it stays in
+    the groups of all its topics, for some clients name none, and is asked about what it has sent.
+    """
+    producers = () if before is None else before.producer_data_set
+    named = {producer.group_name for producer in data.producer_data_set}
+    data.producer_data_set += [entry for entry in producers if entry.group_name not in named]
+    return data
+
+
 def check_count(count: int, what: str) -> None:
     """Refuse settings with more of something than is looked at. Raises: RpcRefused."""
     if count > ENTRIES_MAX:

@@ -767,6 +767,39 @@ def test_a_topic_that_a_producer_cannot_join_takes_it_out_of_no_other(tmp_path: 
         stream.end()
 
 
+def test_a_client_with_other_settings_than_before_stays_for_as_long_as_it_sends_heartbeats() -> (
+    None
+):
+    """What its settings named no more was not renewed, and ended its stream two minutes later."""
+    port = free_port()
+    address = f"{HOST}:{port}"
+    with (
+        running_broker(settings={"grpcPort": port}, virtual_time=True) as broker,
+        AdminClient(broker.namesrv) as admin,
+        GrpcClient(address, "producer") as producer,
+        GrpcClient(address, "consumer") as consumer,
+    ):
+        admin.create_topic("half", queues=1, message_type=TopicType.TRANSACTION)
+        talking, reading = producer.telemetry(), consumer.telemetry()
+        assert talking.settings(producer_settings()).status.code == Code.OK
+        half = message("half", message_type=MessageType.TRANSACTION)
+        assert send(producer, half).status.code == Code.OK
+        assert talking.settings(producer_settings()).status.code == Code.OK
+        for group in ("first", "second"):
+            subscription = Subscription(group=named(group))
+            settings = Settings(client_type=ClientType.PUSH_CONSUMER, subscription=subscription)
+            assert reading.settings(settings).status.code == Code.OK
+        assert not admin.consumers("first").members
+        for _ in range(15):
+            broker.advance(10)
+            for client in (producer, consumer):
+                assert client.call("Heartbeat").status.code == Code.OK
+        assert "half" in admin.all_producers(), "it is asked about its open transaction"
+        assert [one.client_id for one in admin.consumers("second").members] == ["consumer"]
+        talking.end()
+        reading.end()
+
+
 def test_a_delay_is_a_day_long_at_most_and_longer_by_a_setting(
     client: GrpcClient, tmp_path: Path
 ) -> None:
