@@ -64,13 +64,12 @@ class Acls:
 
     # ── Changes ──
 
-    def update(self, name: str, wanted: AclInfo) -> Generator[None, None, bool]:
-        """Add entries to the ACL of a user, in steps; none of them when one is refused.
+    def update(self, name: str, new: Acl) -> bool:
+        """Add `checked` entries to the ACL of a user, all or none.
 
         Returns whether that may have taken a right away: an entry was replaced, or denies.
-        Raises: NoPermission, Refusal, LimitReached.
+        Raises: LimitReached.
         """
-        new = yield from checked(wanted)
         before = self._acls.get(name, {})
         acl = {kind: {**before.get(kind, {}), **new.get(kind, {})} for kind in PolicyType}
         size, size_before = size_of(acl), size_of(before)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.errors import Refusal
-from aerobee.broker.users.acls import info_of
+from aerobee.broker.users.acls import checked, info_of
 from aerobee.broker.users.plain_acl import acl_of
 from aerobee.broker.users.users import UserType
 from aerobee.remoting.server.routes import finished
@@ -47,7 +47,7 @@ def migrate(
             acls.forget(name)
             policies = info_of(name, acl_of(account))
             if policies.policies:
-                finished(acls.update(name, policies))
+                acls.update(name, finished(checked(policies)))
         except Refusal as error:
             problems.append(f"migrateAuthFromV1Enabled: account {name!r}: {error.remark}")
         created.append(account)

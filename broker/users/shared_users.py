@@ -58,8 +58,9 @@ class SharedUsers:
     ) -> None:
         self._users = users
         self._acls = acls
-        # Rights first: a new user is never there with those of an older one.
-        self._tables = ((acls_file, acls.load), (users_file, users.load))
+        # Changes write rights first, so these are read last: a new user that is read is not there
+        # with those of an older one, whatever is written in between.
+        self._tables = ((users_file, users.load), (acls_file, acls.load))
         self._disk = disk
         self._cut_off = cut_off
         self._one_change = trio.Lock()

@@ -15,7 +15,7 @@ from aerobee.broker.access.policies import checked_resource, policy_type_of
 from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.core.lists import encoded, size_with
 from aerobee.broker.errors import NoPermission, Refusal
-from aerobee.broker.users.acls import user_of
+from aerobee.broker.users.acls import checked, user_of
 from aerobee.broker.users.users import (
     UserStatus,
     UserType,
@@ -175,10 +175,12 @@ class UserProcessor:
             raise Refusal(
                 ResponseCode.INVALID_PARAMETER, "The subjects of header and body are different"
             )
+        new = yield from checked(wanted)
+        # Behind the steps: no rights are left to a user that was deleted meanwhile.
         if self._users.get(name) is None:
             raise NoPermission(f"The subject of User:{name} is not exist.")
         before = rights_of(self._acls.get(name))
-        less = yield from self._acls.update(name, wanted)
+        less = self._acls.update(name, new)
         answer = change(name, before, rights_of(self._acls.get(name)))
         cut_off = name if less else ""
         return self._saved(answer, users=False, acls=True, cut_off=cut_off, asking=connection)

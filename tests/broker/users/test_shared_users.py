@@ -54,7 +54,7 @@ class Two:
         """Note whose connections end, at either of them."""
         self.ended += filter(ends, (self.asking, self.other))
 
-    async def ask(self, directory: UserDirectory, header: Header, **more: str) -> None:
+    async def ask(self, directory: UserDirectory, header: Header, **more: Any) -> None:
         """A change by the super user. Raises: Refusal."""
         body = json.dumps({"password": "a-secret", **more}).encode()
         command = Command(code=int(header.code), body=body)
@@ -165,3 +165,39 @@ async def test_a_user_that_changes_its_own_secret_hears_so_from_each_broker(tmp_
     for broker in (both.first, both.second):
         await both.ask(broker, auth.UpdateUser(username="root"), password="another-secret")
     assert set(both.ended) == {both.other}
+
+
+async def test_a_user_made_anew_while_the_files_are_read_has_no_rights_of_the_one_before(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = await two(tmp_path, mock_clock)
+    await both.ask(both.first, auth.CreateUser(username="adam"))
+    policies = [{"entries": [{"resource": "Topic:*", "actions": ["Sub"], "decision": "Allow"}]}]
+    await both.ask(both.first, auth.CreateAcl(subject="User:adam"), policies=policies)
+    seen: list[tuple[str, bool]] = []
+
+    async def cut_off(ends: Callable[[Any], bool]) -> None:
+        user = known.users.get("adam")
+        secret = "" if user is None else user.password or ""
+        seen.append((secret, known.acls.get("adam") is not None))
+
+    tables = Tables(tmp_path, both.disk, SystemClock())
+    known = UserDirectory(ON, tables, cut_off, shared=both.disk)
+    known.load()
+    await both.ask(both.first, auth.CreateUser(username="eve"))
+    in_thread, reading = both.disk.in_thread, 0
+
+    async def between(function: Callable[..., Any], *args: Any) -> Any:
+        nonlocal reading
+        result = await in_thread(function, *args)
+        if getattr(function, "__self__", None) is known.shared:
+            reading += 1
+            if reading == 1:
+                await both.ask(both.first, auth.DeleteUser(username="adam"))
+                await both.ask(both.first, auth.CreateUser(username="adam"), password="another")
+        return result
+
+    monkeypatch.setattr(both.disk, "in_thread", between)
+    async with serving(known):
+        await until(lambda: ("another", False) in seen)
+    assert ("another", True) not in seen

@@ -11,7 +11,9 @@ import pytest
 import trio
 
 from aerobee.broker.config.settings.auth import AuthConfig
-from aerobee.broker.errors import TableDamaged
+from aerobee.broker.errors import NoPermission, TableDamaged
+from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers import auth
 from tests.broker.desk import body_of, open_desk
 
@@ -164,6 +166,26 @@ async def test_an_acl_grows_is_listed_and_is_deleted_piece_by_piece(tmp_path: Pa
         assert (await ask(desk, auth.DeleteAcl(subject=subject, resource="Topic:T"))).code == 0
         assert (await ask(desk, auth.DeleteAcl(subject=subject))).code == 0
         assert not (await ask(desk, auth.GetAcl(subject=subject))).body
+
+
+async def test_a_user_that_is_deleted_while_its_entries_are_checked_leaves_no_rights(
+    tmp_path: Path,
+) -> None:
+    """Nobody could have taken them away: an ACL of nobody is not deleted."""
+    async with desk_of(tmp_path) as desk:
+        await ask(desk, auth.CreateUser(username="u1"), U1)
+        one = {"actions": ["Pub"], "decision": "Allow"}
+        entries = [one | {"resource": f"Topic:T{number}"} for number in range(40)]
+        body = {"subject": "User:u1", "policies": [{"entries": entries}]}
+        header = auth.CreateAcl(subject="User:u1")
+        steps = desk.handlers[int(header.code)](
+            header, Command(code=int(header.code), body=json.dumps(body).encode()), desk.peer
+        )
+        next(steps)
+        assert (await ask(desk, auth.DeleteUser(username="u1"))).code == 0
+        with pytest.raises(NoPermission, match="User:u1 is not exist"):
+            finished(steps)
+        assert not (await ask(desk, auth.ListAcl())).body
 
 
 async def test_without_its_type_only_the_entry_of_the_custom_policy_is_deleted(
