@@ -334,23 +334,26 @@ class Link:
             if not names:
                 return
         if changed is not None and self.registrar.settings.enable_single_topic_register:
-            visible = self.registrar.visible
-            await self.send_one_by_one(server, {name: visible(table[name]) for name in names})
+            await self.send_one_by_one(server, names)
         else:
             await self.send(server, names)
         self.registered = self.registered or changed is None
 
-    async def send_one_by_one(self, server: NameServer, topics: dict[str, TopicConfig]) -> None:
+    async def send_one_by_one(self, server: NameServer, names: Sequence[str]) -> None:
         """Send REGISTER_TOPIC_IN_NAMESRV for each topic, or the whole table when they are many.
 
         A name server with deleteTopicWithBrokerRegistration takes every REGISTER_BROKER for the
         whole table, and would delete the routes of all other topics. Raises: Rejected,
         RemotingError.
         """
-        if len(topics) > TOPICS_AT_ONCE:
+        if len(names) > TOPICS_AT_ONCE:
             await self.register(server, None)
             return
-        for name, config in topics.items():
+        for name in names:
+            topic = self.registrar.topics.get(name)
+            if topic is None:
+                continue  # deleted while those before it were sent: its route would stay for good
+            config = self.registrar.visible(topic)
             queues = QueueData(
                 broker_name=self.registrar.identity.broker,
                 perm=config.perm,

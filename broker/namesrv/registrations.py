@@ -16,7 +16,7 @@ from aerobee.remoting.wire.bodies.route import LostBroker
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, Sequence, Set
 
     from aerobee.remoting.wire.bodies.data_version import DataVersion
     from aerobee.remoting.wire.bodies.topic import TopicConfig
@@ -66,6 +66,8 @@ class Registration:
     connection: BrokerConnection | None = None
     mapped: bool = False
     """Whether it says which queues of static topics are where."""
+    deleted: Set[str] = frozenset()
+    """Topics whose routes were deleted since it came: they do not come back with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from aerobee.remoting.wire.headers import namesrv as headers
 from aerobee.store.clock import monotonic_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping, Set
 
     from aerobee.broker.config.settings.advertised import AdvertisedAddress
     from aerobee.broker.namesrv.kv_config import KvConfigTable
@@ -194,29 +194,14 @@ class RouteProcessor:
         body = bytes(command.body)
         if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        content = yield from RegisterBrokerBody.in_steps(
-            body, version=command.version, compressed=header.compressed
-        )
-        known = (header.cluster_name, header.broker_addr) in self.routes.live
-        holder = self.routes.holder(header.broker_name, header.broker_id)
-        result = yield from self.routes.register(
-            Registration(
-                cluster=header.cluster_name,
-                broker=header.broker_name,
-                address=header.broker_addr,
-                broker_id=header.broker_id,
-                ha_address=header.ha_server_addr,
-                topics=content.topics,
-                version=content.data_version,
-                filter_servers=content.filter_server_list,
-                timeout_ms=timeout_ms(header.heartbeat_timeout_millis),
-                enable_acting_master=header.enable_acting_master,
-                zone_name=header.zone_name,
-                connection=connection,
-                mapped=content.mapped,
-            ),
-            monotonic_ms(self.clock),
-        )
+        with self.routes.deletions(header.cluster_name) as deleted:
+            content = yield from RegisterBrokerBody.in_steps(
+                body, version=command.version, compressed=header.compressed
+            )
+            known = (header.cluster_name, header.broker_addr) in self.routes.live
+            holder = self.routes.holder(header.broker_name, header.broker_id)
+            wanted = registration(header, content, connection, deleted)
+            result = yield from self.routes.register(wanted, monotonic_ms(self.clock))
         if holder not in (None, header.broker_addr):
             log.warning(
                 "broker.address_replaced",
@@ -357,6 +342,31 @@ class RouteProcessor:
             )
         body = yield from kv_table(entries)
         return Answer(body=body)
+
+
+def registration(
+    header: headers.RegisterBroker,
+    content: RegisterBrokerBody,
+    connection: Caller,
+    deleted: Set[str],
+) -> Registration:
+    """The registration that a request asks for. `deleted`: see there."""
+    return Registration(
+        cluster=header.cluster_name,
+        broker=header.broker_name,
+        address=header.broker_addr,
+        broker_id=header.broker_id,
+        ha_address=header.ha_server_addr,
+        topics=content.topics,
+        version=content.data_version,
+        filter_servers=content.filter_server_list,
+        timeout_ms=timeout_ms(header.heartbeat_timeout_millis),
+        enable_acting_master=header.enable_acting_master,
+        zone_name=header.zone_name,
+        connection=connection,
+        mapped=content.mapped,
+        deleted=deleted,
+    )
 
 
 def topic_list(topics: Generator[None, None, list[str]]) -> Steps:

@@ -11,6 +11,7 @@ Source: nameserver §1, §3 (RouteInfoManager).
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -35,7 +36,7 @@ from aerobee.remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueDat
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
     from typing import TypeAlias
 
     from aerobee.broker.namesrv.registrations import BrokerConnection, Registration
@@ -82,6 +83,8 @@ class RouteTable:
         self.deletes_missing = deletes_missing
         self.own: OwnBroker | None = None
         self.own_ha_address = ""
+        self.arriving: list[tuple[str, set[str]]] = []
+        """The clusters of registrations that are being taken, and the topics deleted meanwhile."""
         self.settle = self.queues.settle
 
     # ── Our own broker ──
@@ -265,7 +268,8 @@ class RouteTable:
         acting = request.broker_id != MASTER_ID and broker.enable_acting_master
         for number, (topic, config) in enumerate(request.topics.items(), 1):
             queues = self.queues.of(topic)
-            if all_of_them or broker.name not in queues:
+            wanted = all_of_them or broker.name not in queues
+            if wanted and topic not in request.deleted:
                 # Other registrations may have run since the check.
                 self.queues.check_room(not queues)
                 self.queues.put(
@@ -417,6 +421,19 @@ class RouteTable:
         """Remove a topic, or only its queues on the brokers of `cluster`."""
         brokers = self.brokers if cluster is None else self.brokers_of(cluster)
         self.queues.drop(topic, list(brokers))
+        for of, deleted in self.arriving:
+            if cluster in (None, of):
+                deleted.add(topic)
+
+    @contextmanager
+    def deletions(self, cluster: str) -> Iterator[Set[str]]:
+        """The topics that are deleted while a registration of this cluster is taken."""
+        arriving = cluster, set[str]()
+        self.arriving.append(arriving)
+        try:
+            yield arriving[1]
+        finally:
+            self.arriving = [other for other in self.arriving if other is not arriving]
 
     def wipe_write_perm(self, broker: str) -> Generator[None, None, int]:
         """Clear the write bit of every topic of a broker; returns the number of topics."""

@@ -197,6 +197,32 @@ async def test_changed_topics_are_registered_one_by_one_where_that_is_wanted(
 
 
 @pytest.mark.trio
+async def test_a_topic_that_is_deleted_while_others_are_registered_gets_no_route(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stay for good: nothing takes the route of a topic back that has gone already."""
+    desk = Desk(one_by_one=True)
+    await nursery.start(desk.registration.run)
+    await trio.testing.wait_all_tasks_blocked()
+    call, routes = desk.elsewhere.call, desk.elsewhere.routes
+
+    async def then_delete(*asked: Any) -> Command:
+        answer = await call(*asked)
+        if asked[0] == namesrv.RegisterTopicInNamesrv.code:
+            for topic in {"T", "U"} - {asked[1].topic} & desk.topics.configs.keys():
+                desk.topics.delete(topic, 0, 0)
+                routes.delete_topic(topic)
+        return answer
+
+    monkeypatch.setattr(desk.elsewhere, "call", then_delete)
+    desk.create("T")
+    desk.create("U")
+    await trio.testing.wait_all_tasks_blocked()
+    assert routes.queues.table.keys() & {"T", "U"} == desk.topics.configs.keys() & {"T", "U"}
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
 async def test_many_changed_topics_are_registered_as_the_whole_table_and_not_one_by_one(
     nursery: trio.Nursery,
 ) -> None:

@@ -3,6 +3,7 @@ import struct
 import zlib
 from collections.abc import Generator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable
 from aerobee.remoting.errors import BodyError
-from aerobee.remoting.server.routes import finished
+from aerobee.remoting.server.routes import Steps, finished
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
@@ -109,14 +110,14 @@ class Desk:
         )
         self.peer: Any = Peer()
 
-    def register(
-        self,
-        body: bytes = plain_body("T1", "T2"),
-        *,
-        peer: Any = None,
-        version: int = 479,
-        **fields: Any,
-    ) -> Answer:
+    def register(self, body: bytes = plain_body("T1", "T2"), **more: Any) -> Answer:
+        answer = finished(self.registering(body, **more))
+        assert isinstance(answer, Answer)
+        return answer
+
+    def registering(
+        self, body: bytes, *, peer: Any = None, version: int = 479, **fields: Any
+    ) -> Steps:
         given: dict[str, Any] = {
             "broker_name": "py-a",
             "broker_addr": "127.0.0.1:30911",
@@ -128,9 +129,7 @@ class Desk:
         }
         command = request(RequestCode.REGISTER_BROKER, body, version=version)
         header = headers.RegisterBroker(**given)
-        answer = finished(self.processor.register(header, command, peer or self.peer))
-        assert isinstance(answer, Answer)
-        return answer
+        return self.processor.register(header, command, peer or self.peer)
 
     def own(self) -> None:
         self.routes.register_own(
@@ -196,6 +195,27 @@ def test_our_own_address_follows_who_asks(desk: Desk) -> None:
     far = Peer("10.1.2.3:4711", "172.17.0.2:9876")
     assert b'{"0":"192.168.0.9:10911"}' in desk.route("TopicTest", near)
     assert b'{"0":"broker.lan:10911"}' in desk.route("TopicTest", far)
+
+
+def test_a_topic_that_is_deleted_while_a_registration_is_taken_does_not_come_back(
+    desk: Desk,
+) -> None:
+    """It had a route for good: brokers never take a topic back, and producers were led there."""
+    names = [f"T{number:04}" for number in range(2_000)]
+    for after in count(1):
+        steps, taken = desk.registering(plain_body(*names, counter=after)), 0
+        for _ in zip(range(after), steps, strict=False):
+            taken += 1
+        desk.ask(desk.processor.delete_topic, headers.DeleteTopicInNamesrv(topic=names[-1]))
+        finished(steps)
+        if taken < after:
+            break
+        assert names[-1] not in desk.routes.queues.table, after
+        assert len(desk.routes.queues.table) == len(names) - 1
+    assert after > 4
+    desk.register(plain_body(*names, counter=after))
+    assert len(desk.routes.queues.table) == len(names)
+    assert not desk.routes.arriving
 
 
 def test_other_brokers_are_told_as_they_registered(desk: Desk) -> None:
