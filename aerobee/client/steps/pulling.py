@@ -120,9 +120,12 @@ class Puller:
     def pull(self, held: HeldQueue, subscription: Subscription) -> Steps[float]:
         """Pull once; returns the seconds to pause before the next pull."""
         name, topic = held.queue.broker_name, held.queue.topic
+        # Ahead of the first wait: another subscription, or a seek, counts from its begin.
+        interrupt = held.interrupt
         try:
             yield from self.instance.locate(held.queue, self.instance.config.request_timeout)
-            interrupt = held.interrupt
+            if interrupt.is_set:
+                return 0.0
             ask = self._ask(held, subscription)
             asked_at, asked_for = self.instance.clock.monotonic(), held.next_offset
             answer = yield ask
