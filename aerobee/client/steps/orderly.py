@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.effects import Ask, Wait
-from aerobee.client.steps.pushing import AGAIN_S, IDLE_S, Batch, PushMember
+from aerobee.client.steps.pushing import AGAIN_S, Batch, PushMember
 from aerobee.client.steps.sending_back import hand_back
 from aerobee.client.wire_queues import from_wire, to_wire
 from aerobee.errors import AerobeeError
@@ -149,7 +149,8 @@ class OrderlyMember(PushMember):
     def _until_due(self) -> float:
         due = (held.again_at for held in self.held.values() if held.waiting and not held.busy)
         earliest = min(due, default=NEVER)
-        return max(0.0, min(earliest - self.instance.clock.monotonic(), IDLE_S))
+        left_s = max(0.0, earliest - self.instance.clock.monotonic())
+        return min(left_s, PushMember._until_due(self))
 
     # ── Results ──
 
