@@ -122,8 +122,8 @@ class Part:
         self._closer = threading.get_ident()
         try:
             self._finishing = True
-            self._drain()
             try:
+                self._drain()
                 self._end()
             finally:
                 with self._client.lock:

@@ -385,12 +385,7 @@ class Member:
     def close(self, within_s: float) -> Steps[None]:
         """Commit, unregister and drop all queues."""
         deadline = self.instance.clock.monotonic() + within_s
-        self.closing.set()
-        if self._forget_client is not None:
-            self._forget_client()
-            self._forget_client = None
-        self.rebalance_now.set()
-        self.cache.arrived.set()
+        self._end_steps()
         if self.config.auto_commit:
             yield from self._commit_if_possible()
         if self.tracing is not None:
@@ -401,7 +396,17 @@ class Member:
 
     def let_go(self) -> None:
         """Drop all queues, and be in no further heartbeat, though the close was cut off."""
+        self._end_steps()
         self.instance.remove_consumer(self)
         for held in self.held.values():
             held.drop()
         self.held.clear()
+
+    def _end_steps(self) -> None:
+        """End what runs in the background: it would take queues on again, and lock them."""
+        self.closing.set()
+        if self._forget_client is not None:
+            self._forget_client()
+            self._forget_client = None
+        self.rebalance_now.set()
+        self.cache.arrived.set()

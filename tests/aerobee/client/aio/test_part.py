@@ -220,6 +220,22 @@ def test_a_blocking_close_that_is_interrupted_leaves_the_groups_all_the_same(
             assert not client.instance.producers | client.instance.consumers.keys()
 
 
+def test_a_blocking_wait_for_handlers_that_is_interrupted_leaves_the_group_all_the_same(
+    broker: AnyBroker, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> float:
+        raise KeyboardInterrupt
+
+    with aerobee.blocking.Client(broker.namesrv_address) as client:
+        consumer = aerobee.blocking.PushConsumer(fresh("group"), client=client)
+        consumer.start()
+        with monkeypatch.context() as patch:
+            patch.setattr("aerobee.client.blocking.part.monotonic", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.close()
+        assert not client.instance.consumers
+
+
 @on_asyncio
 async def test_a_close_that_is_cancelled_leaves_the_group_all_the_same(
     front: Front, fresh: Fresh

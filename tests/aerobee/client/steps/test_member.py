@@ -197,6 +197,15 @@ def test_each_loss_of_a_commit_is_logged(
     assert len(caplog.records) == 2, "the second one after it was committed again"
 
 
+def test_a_member_whose_close_was_cut_off_takes_no_queue_on_again(stage: Stage) -> None:
+    member = PullMember(stage.instance, PullConfig(group="g"), lambda held: None)
+    steps = member.begin()
+    member.let_go()
+    for some in steps:
+        with pytest.raises(StopIteration):
+            next(some)
+
+
 def test_a_change_of_the_group_calls_for_a_rebalance(stage: Stage, consumer: Consumer) -> None:
     consumer.subscribe()
     assert not consumer.member.rebalance_now.is_set
@@ -635,6 +644,24 @@ def test_a_pull_finds_a_broker_that_has_moved(stage: Stage, consumer: Consumer) 
     assert len(stage.asked(GetRouteInfo)) == 2, "one at the begin, then every 5 seconds"
     assert stage.now_s - begun < 10
     assert consumer.member.rebalance_now.is_set, "the queues are those of another broker now"
+
+
+def test_another_expression_counts_while_a_pull_looks_for_its_broker(
+    stage: Stage, consumer: Consumer
+) -> None:
+    consumer.subscribe(expression="A")
+    subscription = consumer.member.subscription_of("T")
+    stage.instance.routes.clear()
+    stage.instance.suspect("T")
+    steps = consumer.member.puller.pull(consumer.member.holding(T0), subscription)
+    ask = next(steps)
+    assert isinstance(ask, Ask)
+    assert isinstance(ask.header, GetRouteInfo)
+    consumer.subscribe(expression="B")
+    stage.answers(LitePullMessage, pulled(100, then=101))
+    with pytest.raises(StopIteration):
+        steps.send(route("broker-a"))
+    assert consumer.member.holding(T0).next_offset == 100
 
 
 def test_a_name_server_that_is_away_does_not_end_the_pulls(

@@ -330,6 +330,19 @@ def test_in_order_a_failed_message_of_the_old_topic_does_not_stand_before_the_ne
     assert consumer.batch().messages[0].queue_offset == 0
 
 
+def test_in_order_a_message_of_a_lost_queue_that_no_broker_takes_comes_again_here() -> None:
+    consumer = Consumer(orderly=True)
+    consumer.pull(0, then=1)
+    at_work = consumer.batch()
+    consumer.member.held[T0].lost = True
+    consumer.member.held[T0].drop()
+    for kind in (ConsumerSendMsgBack, SendMessageV2):
+        consumer.stage.answers(kind, ConnectError("refused"))
+    consumer.stage.perform(consumer.member.settle(at_work, AGAIN))
+    assert consumer.stage.perform(consumer.member.next_batch(Signal())) is not None
+    assert consumer.stage.now_s < 1_100
+
+
 # ── Requests of brokers ──
 
 
