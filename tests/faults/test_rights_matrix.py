@@ -23,9 +23,10 @@ import pytest
 from aerobee.broker.access.authority import AccessQuery
 from aerobee.broker.access.permissions import PERMISSIONS, needs_of
 from aerobee.broker.config.settings.auth import AuthConfig
-from aerobee.broker.users.acls import Acls
+from aerobee.broker.users.acls import Acls, checked
 from aerobee.broker.users.directory import user_authority
 from aerobee.broker.users.users import Users
+from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from aerobee.remoting.wire.codes import RequestCode
 from tests.faults.bad_requests import DOCUMENTS, GROUP, TOPIC, Routed, routed
@@ -164,8 +165,8 @@ def account(on_names: str, on_cluster: str) -> tuple[Authority, Any]:
             for what, rights in resources
         ]
         policies = [PolicyInfo(policy_type="Custom", entries=entries)]
-        for _ in acls.update("ours", AclInfo(subject="User:ours", policies=policies)):
-            pass
+        wanted = AclInfo(subject="User:ours", policies=policies)
+        acls.update("ours", finished(checked(wanted)))
     config = AuthConfig(authentication_enabled=True, authorization_enabled=True)
     authority = user_authority(users, acls, config)
     return authority, authority.account("ours")

@@ -16,7 +16,7 @@ from aerobee.broker.access.policies import (
     deciding,
 )
 from aerobee.broker.errors import Refusal
-from aerobee.broker.users.acls import ENTRIES_OF_USER_MAX, Acls
+from aerobee.broker.users.acls import ENTRIES_OF_USER_MAX, Acls, checked
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 
@@ -34,7 +34,7 @@ def acls_of(*policies: tuple[str, list[PolicyEntryInfo]]) -> Acls:
     acls = Acls(lambda: 1_000_000)
     info = [PolicyInfo(policy_type=kind, entries=entries) for kind, entries in policies if entries]
     if info:
-        finished(acls.update("u", AclInfo(policies=info)))
+        acls.update("u", finished(checked(AclInfo(policies=info))))
     return acls
 
 
@@ -247,10 +247,10 @@ def test_a_user_has_a_limited_number_of_entries() -> None:
     with pytest.raises(Refusal, match="1000 is the limit"):
         acls_of(("Custom", entries))
     acls = Acls(lambda: 3)
-    finished(acls.update("u", AclInfo(policies=[PolicyInfo(entries=entries[:2])])))
-    finished(acls.update("v", AclInfo(policies=[PolicyInfo(entries=entries[:1])])))
+    acls.update("u", finished(checked(AclInfo(policies=[PolicyInfo(entries=entries[:2])]))))
+    acls.update("v", finished(checked(AclInfo(policies=[PolicyInfo(entries=entries[:1])]))))
     with pytest.raises(Refusal, match="raise maxAclEntries"):
-        finished(acls.update("v", AclInfo(policies=[PolicyInfo(entries=entries[1:2])])))
+        acls.update("v", finished(checked(AclInfo(policies=[PolicyInfo(entries=entries[1:2])]))))
     acls.delete("u", PolicyType.CUSTOM, "Topic:t0")
-    finished(acls.update("v", AclInfo(policies=[PolicyInfo(entries=entries[1:2])])))
+    acls.update("v", finished(checked(AclInfo(policies=[PolicyInfo(entries=entries[1:2])]))))
     assert acls.entries == 3

@@ -178,9 +178,8 @@ async def test_a_user_that_is_deleted_while_its_entries_are_checked_leaves_no_ri
         entries = [one | {"resource": f"Topic:T{number}"} for number in range(40)]
         body = {"subject": "User:u1", "policies": [{"entries": entries}]}
         header = auth.CreateAcl(subject="User:u1")
-        steps = desk.handlers[int(header.code)](
-            header, Command(code=int(header.code), body=json.dumps(body).encode()), desk.peer
-        )
+        command = Command(code=int(header.code), body=json.dumps(body).encode())
+        steps: Any = desk.handlers[int(header.code)](header, command, desk.peer)
         next(steps)
         assert (await ask(desk, auth.DeleteUser(username="u1"))).code == 0
         with pytest.raises(NoPermission, match="User:u1 is not exist"):
