@@ -135,12 +135,27 @@ class DeadLetters:
         """Note that a letter is not done: none behind it in its queue passes it by."""
         self._left.add(letter.queue)
 
+    def prepare(self, letter: ReceivedMessage, choice: Choice) -> None:
+        """Have a place for the mark of a letter, before it is sent: one that cannot be marked would
+        be sent again by every run.
+
+        Raises: ClickException where too many are marked, BrokerError.
+        """
+        if self._passes(letter, choice):
+            self.marks.keep()
+        elif not self.marks.covers(letter):
+            self.marks.check_room()
+
     def settle(self, letter: ReceivedMessage, choice: Choice) -> None:
         """Note that a letter is done: with all before it, or alone where it was picked out."""
-        if choice.is_all and letter.queue not in self._left:
+        if self._passes(letter, choice):
             self.marks.pass_by(letter)
         elif not self.marks.covers(letter):
             self.marks.pick(letter)
+
+    def _passes(self, letter: ReceivedMessage, choice: Choice) -> bool:
+        """Whether the mark of a letter counts for all before it, too."""
+        return choice.is_all and letter.queue not in self._left
 
 
 class Marks:
@@ -169,14 +184,18 @@ class Marks:
             return True
         return self.picked.get(self._key(letter)) == mark_of(letter)
 
-    def pick(self, letter: ReceivedMessage) -> None:
-        """Mark one letter, wherever it stands. Raises: ClickException where too many are marked."""
+    def check_room(self) -> None:
+        """Check that one more letter can be picked. Raises: ClickException."""
         if len(self.picked) >= MARKS_MAX:
             import click
 
             raise click.ClickException(
                 f"{MARKS_MAX} letters are marked one by one: redrive or drop all before them first"
             )
+
+    def pick(self, letter: ReceivedMessage) -> None:
+        """Mark one letter, wherever it stands. Raises: ClickException where too many are marked."""
+        self.check_room()
         self.admin.put_kv(SECTION, self._key(letter), mark_of(letter))
         self.picked[self._key(letter)] = mark_of(letter)
 
@@ -185,7 +204,7 @@ class Marks:
         after = letter.queue_offset + 1
         if after <= self.offsets.get(letter.queue, 0):
             return
-        self._keep()
+        self.keep()
         self.admin.reset_offsets(self.keeper, self.topic, after, queues=[letter.queue])
         self.offsets[letter.queue] = after
         for key, mark in list(self.picked.items()):
@@ -197,7 +216,7 @@ class Marks:
     def _key(self, letter: ReceivedMessage) -> str:
         return f"{self._prefix}{letter.offset_message_id}"
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
         """Make the group of the offsets; one that held them under its former name goes."""
         if self._kept:
             return

@@ -209,13 +209,15 @@ def resent(
 ) -> str | None:
     """Send one letter again, and note that; what was wrong, where it failed.
 
-    Raises: TransportError, NoNameServerError: the next one would fail as well.
+    Raises: TransportError, NoNameServerError: the next one would fail as well; AerobeeError where
+    it is sent and not marked, so that no more of them are sent.
     """
     from aerobee.errors import AerobeeError, NoNameServerError, TransportError
 
     try:
-        producer.send(copy_of(letter, to))
-        letters.settle(letter, choice)
+        copy = copy_of(letter, to)
+        letters.prepare(letter, choice)
+        producer.send(copy)
     except click.ClickException as error:
         problem = error.format_message()
     except AerobeeError as error:
@@ -223,9 +225,21 @@ def resent(
             raise
         problem = explained(error)
     else:
+        settle(letters, letter, choice)
         return None
     letters.leave(letter)
     return problem
+
+
+def settle(letters: DeadLetters, letter: ReceivedMessage, choice: Choice) -> None:
+    """Note that a letter that is sent is done. Raises: AerobeeError, whose note names it."""
+    from aerobee.errors import AerobeeError
+
+    try:
+        letters.settle(letter, choice)
+    except AerobeeError as error:
+        error.add_note(f"the letter at {place_of(letter)} is sent, and is not marked as done")
+        raise
 
 
 @dlq.command()
@@ -314,9 +328,10 @@ def edit(
         copy = edited(copy_of(letter, to_topic or origin(letter, namespace)), wanted, **changes)
         if not yes:
             confirm(f"send the letter, edited, to {copy.topic}?")
+        letters.prepare(letter, choice)
         with connection.producer() as producer:
             sent = producer.send(copy)
-        letters.settle(letter, choice)
+        settle(letters, letter, choice)
     if output.for_programs:
         output.record({"place": place_of(letter), "topic": copy.topic, "id": sent.message_id})
     output.say(f"the letter at {place_of(letter)} is sent to {copy.topic} as {sent.message_id}")

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from aerobee.blocking import AdminClient
 from aerobee.client.system_names import is_system_group
+from aerobee.errors import PermissionDeniedError
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
 from tests.kit.raw_client import RawConnection
@@ -212,3 +214,47 @@ def test_a_letter_that_fails_stays_and_the_others_are_sent(
     assert failed[0]["place"] in again.err
     assert call("dlq", "redrive", group, "--to-topic", topic, "--yes").code == 0
     assert call("dlq", "list", group, "--open", "--json").document == []
+
+
+@pytest.mark.parametrize("chosen", [("redrive", "--tag", "A"), ("edit", "--body", "new")])
+def test_no_letter_is_sent_for_whose_mark_there_is_no_room(
+    call: Call, topic: str, group: str, monkeypatch: pytest.MonkeyPatch, chosen: tuple[str, ...]
+) -> None:
+    """It would be sent by every run anew."""
+    first, second, _ = (row["place"] for row in three_letters(call, group))
+    monkeypatch.setattr("aerobee.cli.dead_letters.MARKS_MAX", 1)
+    assert call("dlq", "redrive", group, "--id", first, "--yes").code == 0
+    what, *options = chosen
+    named = [second] if what == "edit" else []
+    for _ in range(2):
+        done = call("dlq", what, group, *named, *options, "--yes")
+        assert done.code == 1
+        assert "1 letters are marked one by one" in done.err
+    assert len(call("message", "tail", topic, "--format", "body").out.splitlines()) == 4
+    assert call("dlq", "redrive", group, "--yes").out == "2 letters sent again\n"
+
+
+@pytest.mark.parametrize(("step", "sent"), [("create_group", 2), ("reset_offsets", 1)])
+def test_a_letter_whose_mark_is_refused_is_not_sent_or_it_is_said(
+    call: Call,
+    topic: str,
+    group: str,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    sent: int,
+) -> None:
+    """Where no offset can be kept, those behind the first are marked one by one."""
+    first, *_ = (row["place"] for row in three_letters(call, group))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionDeniedError(16, "not for this account", "broker", "127.0.0.1:1", "one")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AdminClient, step, refuse)
+        done = call("dlq", "redrive", group, "--yes")
+    assert done.code == 1
+    assert "not for this account" in done.err
+    told = f"the letter at {first} is sent, and is not marked as done"
+    assert (told in done.err) == (step == "reset_offsets")
+    bodies = call("message", "tail", topic, "--format", "body").out.splitlines()
+    assert len(bodies) == 3 + sent
