@@ -13,7 +13,8 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import wraps
+from functools import reduce, wraps
+from operator import or_
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import click
@@ -23,15 +24,17 @@ from aerobee.cli.border import exit_code_of
 from aerobee.cli.options import namesrv_option
 from aerobee.cli.output import echo, escaped, write_json
 from aerobee.client.settings.client import name_servers
+from aerobee.client.system_names import SYSTEM_PREFIXES, SYSTEM_TOPICS
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.failures import plainly
 from aerobee.spark.jobs.places import check_apart, literal
+from aerobee.store.format.record import NOT_QUEUED
 from aerobee.whole_number import epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from aerobee.spark.brokers import Cluster
 
@@ -307,15 +310,25 @@ class Source:
         return {name.lower(): text for name, text in both.items()}
 
     def _archived(self, spark: SparkSession) -> DataFrame:
+        """The messages that a read of the store would have, too: an archive has all records."""
         messages = spark.read.parquet(literal(str(self.archive)))
+        if "sysFlag" in messages.columns:
+            messages = messages.where(messages.sysFlag.bitwiseAND(NOT_QUEUED) == 0)
         if self.topics:
-            messages = messages.where(messages.topic.isin(*self.topics))
+            return messages.where(messages.topic.isin(*self.topics))
+        messages = messages.where(~of_system(messages.topic))
         return messages.where(messages.topic.rlike(self.pattern)) if self.pattern else messages
 
     @staticmethod
     def _bounds(since_ms: int | None, until_ms: int | None) -> dict[str, str]:
         bounds = {"startingTimestamp": since_ms, "endingTimestamp": until_ms}
         return {name: str(value) for name, value in bounds.items() if value is not None}
+
+
+def of_system(topic: Column) -> Column:
+    """Whether a topic is a system topic, as `is_system`."""
+    begins = [topic.startswith(prefix) for prefix in SYSTEM_PREFIXES]
+    return reduce(or_, begins, topic.isin(*sorted(SYSTEM_TOPICS)))
 
 
 def cluster_at(name_server: str) -> Cluster:

@@ -22,6 +22,12 @@ from aerobee.spark.jobs.common import (
     table_text,
     window_ms,
 )
+from aerobee.store.format.system_names import (
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TRACE_TOPIC,
+    WHEEL_TOPIC,
+)
 
 ISO = "2025-01-31T12:00:00.250+01:00"
 
@@ -175,6 +181,26 @@ def test_an_archive_is_read_between_two_times_by_topic(spark: SparkSession, tmp_
     assert read(pattern="^o", until="1970-01-01T00:00:00.004+00:00") == [1, 3]
     with pytest.raises(ConfigurationError, match="one of them"):
         read(store="/there")
+
+
+@pytest.mark.spark
+def test_what_consumers_do_not_see_is_read_from_no_archive_either(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """An archive has every record: what waits for a delay, timers, half messages, offsets."""
+    archive = str(tmp_path / "archive")
+    names = ["orders", "%RETRY%g", SCHEDULE_TOPIC, WHEEL_TOPIC, HALF_TOPIC, TRACE_TOPIC, "orders"]
+    rows = [(name, number, 4 if number == 6 else 8) for number, name in enumerate(names)]
+    made = spark.createDataFrame(rows, "topic string, n int, sysFlag int")
+    made.selectExpr("*", "timestamp_millis(n) AS storeTimestamp").write.parquet(archive)
+
+    def read(**given: Any) -> list[int]:
+        with Session().opened("test") as session:
+            found = Source(archive=archive, **given).read(session, ["n"])
+        return sorted(row.n for row in found.collect())
+
+    assert read() == read(pattern=".*") == [0, 1]
+    assert read(topics=("orders", TRACE_TOPIC)) == [0, 5]
 
 
 @pytest.mark.parametrize("place", ["master", "conf", "environment"])
