@@ -202,7 +202,9 @@ class RouteProcessor:
             holder = self.routes.holder(header.broker_name, header.broker_id)
             wanted = registration(header, content, connection, deleted)
             result = yield from self.routes.register(wanted, monotonic_ms(self.clock))
-        if holder not in (None, header.broker_addr):
+        # Where a later master has that id it was passed over.
+        accepted = self.routes.holder(header.broker_name, header.broker_id) == header.broker_addr
+        if accepted and holder not in (None, header.broker_addr):
             log.warning(
                 "broker.address_replaced",
                 broker=header.broker_name,
@@ -210,7 +212,7 @@ class RouteProcessor:
                 old=holder,
                 new=header.broker_addr,
             )
-        if not known:
+        if accepted and not known:
             log.info("broker.registered", broker=header.broker_name, address=header.broker_addr)
         order = yield from self.order_config()
         return Answer(

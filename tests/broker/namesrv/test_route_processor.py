@@ -467,6 +467,13 @@ def test_two_brokers_of_one_name_and_id_take_turns_and_the_log_says_so(
     assert (line["old"], line["new"]) == ("127.0.0.1:30911", "127.0.0.1:9")
 
 
+def test_the_log_tells_of_no_registration_that_was_passed_over(desk: Desk, logged: Logged) -> None:
+    desk.register(plain_body("T1", "T2", stateVersion=2))
+    desk.register(plain_body("T1", "T2", stateVersion=1), broker_addr="127.0.0.1:9")
+    assert b'{"0":"127.0.0.1:30911"}' in desk.route("T1")
+    assert [line["event"] for line in logged] == ["broker.registered"]
+
+
 # ── Groups of brokers under one name ──
 
 
