@@ -124,7 +124,7 @@ class Puller:
         interrupt = held.interrupt
         try:
             yield from self.instance.locate(held.queue, self.instance.config.request_timeout)
-            if interrupt.is_set:
+            if held.interrupt is not interrupt:
                 return 0.0
             ask = self._ask(held, subscription)
             asked_at, asked_for = self.instance.clock.monotonic(), held.next_offset
