@@ -215,6 +215,7 @@ def resent(
     from aerobee.errors import AerobeeError, NoNameServerError, TransportError
 
     try:
+        letters.check_body(letter)
         copy = copy_of(letter, to)
         letters.prepare(letter, choice)
         producer.send(copy)
@@ -325,6 +326,8 @@ def edit(
             raise click.ClickException(
                 f"no letter of {group} that is not done with has the id or place {identity}"
             )
+        if wanted is None:
+            letters.check_body(letter)
         copy = edited(copy_of(letter, to_topic or origin(letter, namespace)), wanted, **changes)
         if not yes:
             confirm(f"send the letter, edited, to {copy.topic}?")

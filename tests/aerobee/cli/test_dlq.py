@@ -10,12 +10,15 @@ from aerobee.client.system_names import is_system_group
 from aerobee.errors import PermissionDeniedError
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
-from tests.kit.raw_client import RawConnection
+from tests.kit.raw_client import RawConnection, properties_text, send_fields
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.service
 
 CONSUMER_SEND_MSG_BACK = 36
+SEND = 310
+PACKED = 1
+"""The sysFlag bit of a body that is compressed."""
 STRAIGHT_TO_THE_DEAD = -1
 WITHIN_S = 30
 
@@ -258,3 +261,32 @@ def test_a_letter_whose_mark_is_refused_is_not_sent_or_it_is_said(
     assert (told in done.err) == (step == "reset_offsets")
     bodies = call("message", "tail", topic, "--format", "body").out.splitlines()
     assert len(bodies) == 3 + sent
+
+
+def test_a_letter_that_cannot_be_unpacked_keeps_none_of_the_others_waiting(
+    call: Call, connection: RawConnection, topic: str, group: str
+) -> None:
+    """Its client said that the body is compressed, and it is not: so consumers gave it up."""
+    three_letters(call, group)
+    named = properties_text(UNIQ_KEY="IDraw", DLQ_ORIGIN_TOPIC=topic)
+    fields = send_fields(f"%DLQ%{group}", 0, f=PACKED, i=named)
+    assert connection.call(SEND, fields, b"not packed").code == 0
+    give_up(call, connection, topic, 0, "")
+
+    def five() -> bool:
+        return len(call("dlq", "list", group, "--json").document) == 5
+
+    eventually(five, within_s=WITHIN_S, what="five letters")
+    done = call("dlq", "redrive", group, "--yes", "--json")
+    assert (done.code, done.document["sent"], done.document["failed"]) == (1, 4, 1)
+    (failed,) = [row for row in done.document["letters"] if row["problem"]]
+    assert "does not unpack" in failed["problem"]
+    (left,) = call("dlq", "list", group, "--open", "--json").document
+    assert (left["place"], left["id"]) == (failed["place"], "IDraw")
+    done = call("dlq", "edit", group, "IDraw", "--tag", "new", "--yes")
+    assert done.code == 1
+    assert "does not unpack" in done.err
+    assert call("dlq", "edit", group, "IDraw", "--body", "mended", "--yes").code == 0
+    bodies = call("message", "tail", topic, "--format", "body").out.splitlines()
+    assert sorted(bodies) == ["0", "0", "0", "1", "1", "2", "2", "mended"]
+    assert call("dlq", "list", group, "--open", "--json").document == []
