@@ -155,8 +155,7 @@ class Broker:
         """Tell every feature of changed settings, and that this slave becomes the master."""
         changed = [feature.settings_changed for feature in self.features]
         self.settings.live.when_changed += [self.core.settings_changed, *changed]
-        promoted = [feature.copy_ended for feature in self.features]
-        self.replication.promotion.when_promoted += promoted
+        self.replication.promotion.features += self.features
         self.replication.handover.features += self.features
         if self.failover is not None:
             self.failover.member.features += self.features

@@ -39,6 +39,8 @@ LEAST_OF_GROUP: Final = 256
 """Entries that a group may have even when the table is nearly full."""
 MERGE_STEP: Final = 500
 """Topics and groups of a master that are looked at in one step of the loop."""
+CLAMP_STEP: Final = 1_000
+"""Offsets that are compared with the ends of their queues in one step of the loop."""
 RESETS_MAX: Final = 100_000
 """Pending resets of topics made anew, each for a pull of a queue that may never come."""
 MARKS: Final = "SPARK_SINK_"
@@ -292,29 +294,35 @@ class ConsumerOffsetTable:
         self.topics_by_group.setdefault(group, set()).add(topic)
         self.groups_by_topic.setdefault(topic, set()).add(group)
 
-    def clamp(self, max_offset: Callable[[str, int], int]) -> list[ClampedOffset]:
-        """Move each offset beyond the end of its queue back to it; returns those that moved. Open
-        resets move as well.
+    def clamp(self, max_offset: Callable[[str, int], int]) -> Iterator[list[ClampedOffset]]:
+        """Move each offset beyond the end of its queue back to it; gives those that moved, step by
+        step, and others may run in between. Open resets move as well.
 
         Called once after recovery: the log is the truth, and an offset beyond its end would skip
         the messages stored there next. Marks of Spark sinks are not offsets and stay.
         `max_offset(topic, queue_id)` is 0 for an unknown queue.
         """
+        for (group, topic, queue_id), at in self.resets.items():
+            if at > 0 and not group.startswith(MARKS):
+                self.resets[group, topic, queue_id] = min(at, max_offset(topic, queue_id))
         cut: list[ClampedOffset] = []
-        for key, queues in self.entries.items():
+        looked = 0
+        for key in list(self.entries):
             topic, group = split_key(key)
             if group.startswith(MARKS):
                 continue
+            queues = self.entries.get(key, {})
             for queue_id, consumer_offset in queues.items():
                 end = max_offset(topic, queue_id) if consumer_offset > 0 else consumer_offset
                 if consumer_offset > end:
                     queues[queue_id] = end
                     self.changes += 1
                     cut.append(ClampedOffset(topic, group, queue_id, consumer_offset, end))
-        for (group, topic, queue_id), at in self.resets.items():
-            if at > 0 and not group.startswith(MARKS):
-                self.resets[group, topic, queue_id] = min(at, max_offset(topic, queue_id))
-        return cut
+            looked += len(queues)
+            if looked >= CLAMP_STEP:
+                yield cut
+                cut, looked = [], 0
+        yield cut
 
     # ── The offsets of a master ──
 

@@ -16,14 +16,14 @@ from aerobee.broker.consumers.reset import ResetProcessor
 from aerobee.broker.consumers.tables import ConsumerTables
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.saved.save import Periodic
-from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.routes import Route, finished
 from aerobee.remoting.wire.headers import client as clients
 from aerobee.remoting.wire.headers import group as groups
 from aerobee.remoting.wire.headers import offset as offsets
 from aerobee.store.clock import monotonic_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
@@ -155,12 +155,15 @@ class ConsumersFeature(Feature):
 
     def recovered(self, recovery: Recovery) -> None:
         """Clamp each offset to its queue."""
-        self.copy_ended()
+        finished(self.copy_ended())
 
-    def copy_ended(self) -> None:
+    def copy_ended(self) -> Generator[None, None, None]:
         """Clamp each offset to its queue: one of the old master may be beyond what came from it."""
-        for cut in self.tables.offsets.clamp(self._core.store.max_offset):
-            log.warning("consumer_offset.clamped", **cut._asdict())
+        for moved in self.tables.offsets.clamp(self._core.store.max_offset):
+            for cut in moved:
+                log.warning("consumer_offset.clamped", **cut._asdict())
+                yield
+            yield
 
     def copy_begins(self) -> None:
         """Forget locks and open resets: when this is the master again, they are long over."""

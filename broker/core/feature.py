@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     import trio
 
@@ -82,8 +82,15 @@ class Feature:
     def recovered(self, recovery: Recovery) -> None:
         """Make its tables agree with the log, which is the truth. Raises: OSError."""
 
-    def copy_ended(self) -> None:
-        """As `recovered`, of a slave that is to be the master: its log ends where it now does."""
+    def copy_ended(self) -> Generator[None, None, None]:
+        """As `recovered`, of a slave that is to be the master: its log ends where it now does.
+
+        Others run at its yields: the lease of a master has to be renewed meanwhile.
+        """
+        yield from ()
+
+    def be_master(self) -> None:
+        """Serve clients as the master, which was a slave until now."""
 
     def copy_begins(self) -> None:
         """Forget what only a master may know: this one has become a slave while it runs."""

@@ -12,12 +12,14 @@ from aerobee.broker.delay.delay_levels import delay_hook
 from aerobee.broker.delay.delay_offsets import DelayOffsetTable
 from aerobee.broker.delay.schedule import Schedule
 from aerobee.broker.saved.save import Periodic
-from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.routes import Route, finished
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.headers.offset import GetAllDelayOffset
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from aerobee.broker.core.core import Core
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
@@ -52,15 +54,16 @@ class DelayFeature(Feature):
 
     def recovered(self, recovery: Recovery) -> None:
         """Clamp the offset of each level to its queue."""
-        self.copy_ended()
+        finished(self.copy_ended())
 
-    def copy_ended(self) -> None:
+    def copy_ended(self) -> Generator[None, None, None]:
         """Clamp the offset of each level to its queue, which ends where the copy did."""
         for moved in self.offsets.clamp(
             lambda level: self._store.min_offset(SCHEDULE_TOPIC, level - 1),
             lambda level: self._store.max_offset(SCHEDULE_TOPIC, level - 1),
         ):
             log.warning("schedule.moved", **moved._asdict())
+        yield
 
     def all_offsets(
         self, header: GetAllDelayOffset, command: Command, connection: Caller

@@ -17,6 +17,7 @@ from aerobee.broker.failover.known_record import AGAIN, LeadOver
 from aerobee.broker.failover.leadership import Leadership
 from aerobee.broker.failover.lease import Lease
 from aerobee.broker.failover.record import given_back, with_set
+from aerobee.remoting.server.turns import in_slices
 from aerobee.store.flags import Flag
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ class Reign:
                     nursery.cancel_scope.cancel()
 
             nursery.start_soon(change_set)
+            for feature in self._features:
+                await in_slices(feature.copy_ended())
             await leadership.served.wait()
             self._become_master(record.epoch)
             await trio.sleep_forever()
@@ -198,7 +201,7 @@ class Reign:
         """Serve clients from now on."""
         self._served = True
         for feature in self._features:
-            feature.copy_ended()
+            feature.be_master()
         self._store.be_master()
         self._core.role.become_master(epoch)
         self._names.become_master()

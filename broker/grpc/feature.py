@@ -77,8 +77,8 @@ class GrpcFeature(Feature):
         self._parts.serving.limit_bodies(self._core.config.store.max_message_size_bytes)
         yield from ()
 
-    def copy_ended(self) -> None:
-        """Serve clients: this is the master."""
+    def be_master(self) -> None:
+        """Serve clients."""
         self._parts.serving.welcome()
 
     def copy_begins(self) -> None:

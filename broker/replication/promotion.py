@@ -30,6 +30,7 @@ from aerobee.broker.replication.saved_role import (
     write_role,
 )
 from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import PromoteResponse
 from aerobee.store.errors import StoreRefused
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aerobee.broker.core.core import Core
+    from aerobee.broker.core.feature import Feature
     from aerobee.broker.replication.following import Following
     from aerobee.broker.replication.master_calls import Connect
     from aerobee.remoting.server.peer import Peer
@@ -76,8 +78,8 @@ class Promotion:
         self._told = notify
         self.copy_tables = copy_tables
         self._one = trio.Lock()
-        self.when_promoted: list[Callable[[], None]] = []
-        """Called before the first put, when nothing is copied any more."""
+        self.features: list[Feature] = []
+        """All of them: they are told that nothing is copied any more, before the first put."""
 
     async def promote(self, header: headers.Promote, command: Command, connection: Peer) -> Answer:
         """Check, then change the role. Raises: Refusal with the reason and what may be lost."""
@@ -187,8 +189,10 @@ class Promotion:
                 if offset not in (None, end):
                     raise refused(f"this log ends at {end}, the master's at {offset}")
                 role = await self._save_role()
-                for copy_ended in self.when_promoted:
-                    copy_ended()
+                for feature in self.features:
+                    await in_slices(feature.copy_ended())
+                for feature in self.features:
+                    feature.be_master()
                 core.store.be_master()
                 core.role.become_master(role.epoch)
         finally:

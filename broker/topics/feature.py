@@ -10,14 +10,14 @@ from aerobee.broker.core.feature import Feature
 from aerobee.broker.saved.save import SavedTable
 from aerobee.broker.topics.topic_processor import TopicProcessor
 from aerobee.broker.topics.topics_file import TopicsFile
-from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.routes import Route, finished
 from aerobee.remoting.wire.headers import topic as headers
 from aerobee.store.errors import StoreDamaged, StoreForeign
 from aerobee.store.format.names import OLD_TABLES
 from aerobee.store.recovery.start_check import lost_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from aerobee.broker.core.core import Core
@@ -103,18 +103,20 @@ class TopicsFeature(Feature):
             except OSError:
                 self.file.request()
         if not recovery.clean:
-            self.copy_ended()
+            finished(self.copy_ended())
 
-    def copy_ended(self) -> None:
+    def copy_ended(self) -> Generator[None, None, None]:
         """Add topics whose messages are in the queues and whose config has never come here, as that
         of a topic that the old master made in its last second.
         """
         queues: dict[str, int] = {}
-        for (topic, queue_id), queue in self._store.queues.table.items():
+        for (topic, queue_id), queue in list(self._store.queues.table.items()):
             last = max(queue.max_physical_offset - 1, 0)
             if not self.table.deleted.covers(topic, last):
                 queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+            yield
         now_ms = self._clock.now_ms()
         for topic, count in queues.items():
             if self.table.adopt(topic, count, now_ms):
                 log.warning("topic.adopted", topic=topic, queues=count)
+            yield

@@ -1,4 +1,5 @@
 import json
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -182,9 +183,22 @@ def test_offsets_beyond_the_end_of_a_queue_are_pulled_back() -> None:
     offsets = ConsumerOffsetTable()
     for queue_id, at in enumerate((5, 10, 11, -1)):
         offsets.commit("g", "t", queue_id, at, 0)
-    cut = offsets.clamp(lambda topic, queue_id: 10)
+    cut = list(chain(*offsets.clamp(lambda topic, queue_id: 10)))
     assert cut == [ClampedOffset("t", "g", 2, 11, 10)]
     assert offsets.queues("g", "t") == {0: 5, 1: 10, 2: 10, 3: -1}
+
+
+def test_many_offsets_are_pulled_back_in_steps_and_what_is_deleted_meanwhile_stays_so() -> None:
+    offsets = ConsumerOffsetTable()
+    for number in range(5):
+        for queue_id in range(consumer_offsets.CLAMP_STEP):
+            offsets.commit("g", f"t{number}", queue_id, 11, 0)
+    steps = offsets.clamp(lambda topic, queue_id: 10)
+    assert {(cut.topic, cut.max_offset) for cut in next(steps)} == {("t0", 10)}
+    offsets.delete_topic("t3")
+    offsets.commit("g", "new", 0, 7, 0)
+    assert [{cut.topic for cut in step} for step in steps] == [{"t1"}, {"t2"}, {"t4"}, set()]
+    assert offsets.queues("g", "t3") == {}
 
 
 def test_a_reset_to_an_end_that_the_queue_has_no_more_is_pulled_back() -> None:
@@ -194,14 +208,14 @@ def test_a_reset_to_an_end_that_the_queue_has_no_more_is_pulled_back() -> None:
     offsets.begin_again("g", "t", [2])
     again = ConsumerOffsetTable()
     again.load(written_by(offsets))
-    again.clamp(lambda topic, queue_id: 10)
+    list(again.clamp(lambda topic, queue_id: 10))
     assert [again.take_reset("g", "t", queue_id) for queue_id in range(3)] == [5, 10, 0]
 
 
 def test_the_marks_of_spark_sinks_are_not_pulled_back() -> None:
     offsets = ConsumerOffsetTable()
     offsets.commit("SPARK_SINK_orders", "t", 500, 7, 0)
-    assert offsets.clamp(lambda topic, queue_id: 0) == []
+    assert list(offsets.clamp(lambda topic, queue_id: 0)) == [[]]
     assert offsets.query("SPARK_SINK_orders", "t", 500) == 7
 
 
@@ -272,7 +286,7 @@ def test_every_change_shows_in_the_counter_of_changes() -> None:
     seen = [offsets.changes]
     offsets.commit("g", "t", 0, 9, 0)
     seen.append(offsets.changes)
-    offsets.clamp(lambda topic, queue_id: 3)
+    list(offsets.clamp(lambda topic, queue_id: 3))
     seen.append(offsets.changes)
     offsets.delete_topic("t")
     seen.append(offsets.changes)

@@ -48,7 +48,7 @@ class Orders:
             lambda: self.told.append(pair.slave.broker.core.role.is_slave),
             self.copy_tables,
         )
-        self.promotion.when_promoted = pair.slave.broker.replication.promotion.when_promoted
+        self.promotion.features = pair.slave.broker.replication.promotion.features
 
         self.tables_fail = ""
 
