@@ -53,7 +53,7 @@ class Decider(Protocol):
         """
 
     async def renew(self, lease: str) -> bool:
-        """Have the lease begin anew; False: it is over."""
+        """Have the lease begin anew; False: it is over, or is not that of the master any more."""
 
     async def change(self, sight: Sight, record: Record, lease: str) -> Sight:
         """Put a record of the same master in the place of that of `sight`, while its lease lasts.

@@ -32,6 +32,11 @@ class LeadOver(Exception):
     """This member leads no more; the text says why."""
 
 
+def moment_of(record: Record) -> tuple[int, int]:
+    """Its place among the records of its group: each change has a later one."""
+    return record.epoch, record.set_epoch
+
+
 class KnownRecord:
     """The record, as the decider was last heard."""
 
@@ -46,6 +51,8 @@ class KnownRecord:
         self.sight: Sight | None = None
         self.problem = ""
         """Why the decider is not heard; empty: it is."""
+        self._latest = (0, 0)
+        """Epoch and set epoch of the latest record that was ever known here."""
         self._waiting = trio.CancelScope()
         """Waits for news of the decider."""
         self._changing = trio.Lock()
@@ -72,6 +79,8 @@ class KnownRecord:
     def note(self, sight: Sight) -> None:
         """Take this for the present record."""
         self.sight = sight
+        if sight.record is not None:
+            self._latest = max(self._latest, moment_of(sight.record))
         self._noted(sight)
 
     # ── To hear of it ──
@@ -96,6 +105,36 @@ class KnownRecord:
     def look_at_once(self) -> None:
         """End a `look` that waits for news."""
         self._waiting.cancel()
+
+    def lost_changes(self, record: Record | None) -> str:
+        """How a record is older than one that was known here, in words; empty: it is not.
+
+        A decider that was restored from a snapshot has such a one: its sync set is none now.
+        """
+        if record is None or moment_of(record) >= self._latest:
+            return ""
+        epoch, set_epoch = self._latest
+        return (
+            f"the record has epoch {record.epoch} and setEpoch {record.set_epoch}, and this broker"
+            f" knows {epoch} and {set_epoch}: the decider has lost changes"
+        )
+
+    async def is_as_known(self) -> bool:
+        """Whether the decider has the record that is known here, or none, or does not say.
+        Raises: LeadOver where nobody holds the lease.
+        """
+        known = self.record
+        seen = await self.look(None)
+        if seen is None or self.record is not known:
+            return True
+        if not seen.held:
+            raise LeadOver("the decider has ended the lease")
+        if known is None or seen.record is None:
+            # A hand that removed it has left the holder: nobody takes the lease.
+            return True
+        there = seen.record
+        same = (there.master, there.sync_set) == (known.master, known.sync_set)
+        return same and moment_of(there) == moment_of(known)
 
     async def renewed(self, lease: str) -> bool | None:
         """Whether a lease has begun anew; None: the decider does not say."""
@@ -130,15 +169,17 @@ class KnownRecord:
             return await self._asked(changed(record), lease)
 
     async def _asked(self, record: Record, lease: str) -> Record:
-        before = self.sight
-        assert before is not None
+        before = there = self.sight
+        assert there is not None
         while self.sight is before:
             try:
-                changed = await self.decider.change(before, record, lease)
+                changed = await self.decider.change(there, record, lease)
             except ChangeRefused:
                 seen = await self.look(None)
-                if seen is not None:
+                if seen is not None and not self._is_behind(seen, record):
                     return self._after_refusal(seen, record)
+                # What the decider has lost says nothing of who has the messages.
+                there = seen or there
             except UNSAID as error:
                 log.warning("failover.change_late", reason=str(error))
             else:
@@ -149,6 +190,13 @@ class KnownRecord:
                 return changed.record
             await trio.sleep(self._lease_s * AGAIN)
         raise LeadOver("the decider has had a later record since")
+
+    def _is_behind(self, seen: Sight, record: Record) -> bool:
+        """Whether the decider has an older record of this time as the master, and its lease."""
+        there = seen.record
+        if there is None or not seen.held or not self.lost_changes(there):
+            return False
+        return (there.epoch, there.lease) == (record.epoch, record.lease)
 
     def _after_refusal(self, seen: Sight, record: Record) -> Record:
         """The record that is there in place of the wanted one. Raises: LeadOver."""

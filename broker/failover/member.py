@@ -218,7 +218,7 @@ class Member:
         founder = self.id == min(ids, default=self.id)
         candidate = Candidate(self.id, membership.group.least, self.unfit, founder)
         reason = objection(candidate, record, held=sight.held)
-        if reason := reason or self.lacks_room():
+        if reason := reason or self.known.lost_changes(record) or self.lacks_room():
             return reason
         if record is None or record.heir in (0, self.id):
             return ""

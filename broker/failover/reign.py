@@ -221,7 +221,10 @@ class Reign:
                 await self._leave(f"its disk has failed: {flags.fault}")
             wanted = sync.change(clock.monotonic(), late_s, leadership.ready())
             if wanted is None:
-                continue
+                if await self._known.is_as_known():
+                    continue
+                # An older record, as of a restored decider: the set is to be in it again.
+                wanted = sync.members
             sync.propose(wanted)
             change = partial(with_set, members=wanted)
             record = await self._known.change(self._lease_name, change)

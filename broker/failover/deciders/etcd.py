@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
@@ -122,9 +123,25 @@ class Etcd:
     async def renew(self, lease: str) -> bool:
         """See `Decider.renew`."""
         try:
-            return await self._call(KEEP_ALIVE, renewing(lease), renewed)
+            if not await self._call(KEEP_ALIVE, renewing(lease), renewed):
+                return False
         except LeaseOver:
             return False
+        return await self._holds(lease)
+
+    async def _holds(self, lease: str) -> bool:
+        """Whether a lease that lasts is the one that counts: etcd renews it as well once a person
+        has removed the holder. True: nothing says otherwise soon.
+        """
+        sight = None
+        with (
+            trio.move_on_after(self._lease_s * NEXT_AFTER),
+            suppress(DeciderSilent, DeciderMisused, RecordIllegal),
+        ):
+            sight = await self.look(None, 0)
+        if sight is None:
+            return True
+        return sight.held and (sight.record is None or sight.record.lease == lease)
 
     async def change(self, sight: Sight, record: Record, lease: str) -> Sight:
         """See `Decider.change`."""

@@ -143,11 +143,13 @@ def renewed(answer: object) -> bool:
 
 
 def has_news(line: object) -> bool:
-    """Whether what a watch tells ends it: events, or that it was cancelled."""
+    """Whether a watch tells of a change. Raises: AnswerIllegal where it was cancelled, or failed:
+    it will tell of none.
+    """
     result = line.get("result") if isinstance(line, dict) else None
-    if not isinstance(result, dict):
-        return True
-    return bool(result.get("events") or result.get("canceled"))
+    if not isinstance(result, dict) or result.get("canceled"):
+        raise AnswerIllegal("a watch that is over")
+    return bool(result.get("events"))
 
 
 def failure(answer: object) -> tuple[int, str]:

@@ -56,6 +56,25 @@ class Script:
         return answer
 
 
+class Restored(Script):
+    """A decider that compares and swaps, from an older record on."""
+
+    def __init__(self, sight: Sight) -> None:
+        super().__init__()
+        self.sight = sight
+
+    async def look(self, known: Sight | None, wait_s: float) -> Sight:
+        await trio.lowlevel.checkpoint()
+        return self.sight
+
+    async def change(self, sight: Sight, record: Record, lease: str) -> Sight:
+        await trio.lowlevel.checkpoint()
+        if sight.version != self.sight.version:
+            raise ChangeRefused("it is another one")
+        self.sight = Sight(record, sight.version + 1, held=True)
+        return self.sight
+
+
 class Overtaken(Script):
     """A decider whose answer to a change comes when a later record is known."""
 
@@ -144,6 +163,30 @@ async def test_without_a_lease_nothing_is_changed(there: Sight) -> None:
     known.note(Sight(given_back(OWN), 4, held=False))
     with pytest.raises(LeadOver, match="given back"):
         await known.change("lease 1", WIDER)
+
+
+async def test_an_older_record_is_not_the_one_that_is_known_and_has_lost_changes() -> None:
+    wider = Sight(WIDER(OWN), 2, held=True)
+    sights = [wider, Sight(OWN, 9, held=True), DeciderSilent("away"), Sight(None, 0, held=True)]
+    known, _ = known_by(*sights)
+    known.note(wider)
+    assert [await known.is_as_known() for _ in sights] == [True, False, True, True]
+    assert "epoch 1 and setEpoch 1, and this broker knows 1 and 2" in known.lost_changes(OWN)
+    assert not known.lost_changes(wider.record)
+
+
+async def test_a_record_that_has_lost_changes_is_replaced_and_never_believed(
+    autojump_clock: MockClock,
+) -> None:
+    wider = Sight(WIDER(OWN), 2, held=True)
+    older = Sight(OWN, 9, held=True)
+    known, noted = known_by()
+    known.note(wider)
+    known.decider = script = Restored(older)
+    assert await known.change("lease 1", WIDER) == script.sight.record
+    assert noted == [wider, script.sight]
+    assert script.sight.record is not None
+    assert (script.sight.record.sync_set, script.sight.record.set_epoch) == ((1, 2), 3)
 
 
 @pytest.mark.parametrize("there", [first_record(1, "lease 2"), first_record(2, "lease 2")])

@@ -41,7 +41,7 @@ from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
 from tests.kit.patient_clock import PatientClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from aerobee.broker.core.feature import Service
@@ -695,6 +695,73 @@ async def test_a_member_without_room_leaves_the_lease_to_others_and_takes_it_the
         await one.until_leads()
         assert trio.current_time() >= began + YIELDS * LEASE_S
         one.desk.store.flags.clear(Flag.DISK_FULL)
+
+
+async def test_a_master_has_its_set_in_a_decider_that_was_restored(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        old = one.decider.record
+        assert old is not None
+        leadership = one.member.leadership
+        assert leadership is not None
+        # Somebody has changed the record, and then it is as it was, but for the sync set.
+        one.decider.record = msgspec.structs.replace(old, set_epoch=5)
+        one.decider.tell()
+        await until_true(lambda: one.member.record == one.decider.record)
+        one.decider.record = msgspec.structs.replace(old, sync_set=(1, 2))
+        one.decider.tell()
+        restored = one.decider.record
+        await until_true(lambda: one.decider.record is not restored)
+        assert one.decider.record is not None
+        assert (one.decider.record.sync_set, one.decider.record.set_epoch) == ((1,), 6)
+        assert leadership.sync.members == {1}
+        assert one.member.leads
+
+
+async def test_nobody_is_elected_by_a_record_that_is_older_than_one_that_was_known(
+    tmp_path: Path,
+) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        await one.member.give_back(2)
+        record = one.decider.record
+        assert record is not None
+        await until_true(lambda: one.member.record == record)
+        one.decider.record = msgspec.structs.replace(record, set_epoch=1)
+        one.decider.taking = False
+        one.decider.end_lease()
+        await until_true(lambda: "the decider has lost changes" in one.member.waits_because)
+        assert not one.decider.taking
+        # A person makes it the master all the same, and the group goes on from there.
+        await promote(one, "unclean")
+        await one.until_leads()
+        assert not one.member.waits_because
+
+
+async def test_a_lease_is_renewed_while_tables_are_made_to_agree_with_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        offsets = one.desk.broker.consumers.tables.offsets
+        offsets.commit("g", "t", 0, 9, 0)
+        clamp, renewed = offsets.clamp, []
+
+        def slow(max_offset: Callable[[str, int], int]) -> Iterator[Any]:
+            before = one.decider.renewals
+            while one.decider.renewals < before + 2:
+                yield []
+            renewed.append(one.member.known_epoch)
+            yield from clamp(max_offset)
+
+        monkeypatch.setattr(offsets, "clamp", slow)
+        one.decider.end_lease()
+        await until_true(lambda: bool(renewed))
+        await one.until_leads()
+        assert renewed == [2]
+        assert one.decider.record is not None
+        assert one.decider.record.epoch == 2
+        assert offsets.query("g", "t", 0) == 0
 
 
 async def test_only_a_master_switches(tmp_path: Path) -> None:

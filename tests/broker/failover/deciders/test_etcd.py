@@ -6,6 +6,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,47 @@ async def test_a_lease_lasts_while_it_is_renewed_and_is_free_after(
     assert trio.current_time() - renewed >= SHORT_S * 0.9
     assert not await decider.renew(lease_of(sight))
     assert seen.record == sight.record
+
+
+@pytest.mark.trio
+async def test_a_lease_whose_holder_was_removed_by_hand_is_not_the_master_s(
+    node: EtcdNode, keys: Keys
+) -> None:
+    decider = etcd(node, keys, 3_600)
+    lease = lease_of(await led(decider))
+    assert await decider.renew(lease)
+    node.ask("/v3/kv/deleterange", {"key": keys.holder})
+    assert not await decider.renew(lease)
+    other = etcd(node, keys, 3_600)
+    free = await other.look(None, 0)
+    assert free.record is not None
+    await other.take(free, partial(elected, free.record, 1, least=1))
+    assert not await decider.renew(lease)
+
+
+@pytest.mark.trio
+async def test_without_a_record_or_word_of_it_a_lease_is_renewed(
+    node: EtcdNode, keys: Keys
+) -> None:
+    decider = etcd(node, keys, 3_600)
+    lease = lease_of(await led(decider))
+    node.ask("/v3/kv/deleterange", {"key": keys.record})
+    assert await decider.renew(lease), "the holder keeps others from it"
+    node.ask("/v3/kv/put", {"key": keys.record, "value": "e30="})
+    assert await decider.renew(lease)
+
+
+@pytest.mark.trio
+async def test_a_watch_that_is_cancelled_each_time_is_no_reason_to_look_at_once(
+    tmp_path: Path, keys: Keys
+) -> None:
+    with EtcdNode(data=tmp_path / "data") as node:
+        decider = etcd(node, keys, SHORT_S)
+        sight = await led(decider)
+        node.ask("/v3/kv/compaction", {"revision": str(sight.moment)})
+        began = trio.current_time()
+        assert (await decider.look(Sight(None, 0, held=False, moment=0), 60)).record == sight.record
+        assert trio.current_time() - began >= decider.answer_s
 
 
 @pytest.mark.trio

@@ -65,11 +65,13 @@ def test_a_renewal_with_a_time_that_etcd_does_not_give_is_none(number: bytes) ->
         renewed(parsed(b'{"result": {"TTL": %s}}' % number))
 
 
-def test_only_events_and_a_cancelled_watch_are_news() -> None:
+def test_only_events_are_news_and_a_watch_that_is_over_tells_none() -> None:
     assert not has_news({"result": {"created": True}})
     assert has_news({"result": {"events": [{}]}})
-    assert has_news({"result": {"canceled": True}})
-    assert has_news({"error": {}})
+    lines: list[object] = [{"result": {"created": True, "canceled": True}}, {"error": {}}]
+    for line in lines:
+        with pytest.raises(AnswerIllegal, match="over"):
+            has_news(line)
 
 
 VALUES = st.recursive(
