@@ -67,8 +67,15 @@ class SegmentEnd(NamedTuple):
     size: int
 
 
-Step: TypeAlias = Begin | QueueBegin | Records | Filler | SegmentEnd | Epoch
-"""An epoch: what comes next is the first that this connection brings of it."""
+class EpochsBegin(NamedTuple):
+    """What comes next is the first that this connection brings of the last of these epochs; those
+    before it have no byte.
+    """
+
+    epochs: list[Epoch]
+
+
+Step: TypeAlias = Begin | QueueBegin | Records | Filler | SegmentEnd | EpochsBegin
 
 
 class Arriving:
@@ -99,14 +106,21 @@ class Arriving:
         ReplicaBytesWrong, and the errors of `frames`.
         """
         wrong: FrameIllegal | FrameMisplaced | None = None
+        begun: list[Epoch] = []
         try:
             for frame in frames:
                 if isinstance(frame, Epoch):
-                    yield from self._take_epoch(frame)
-                else:
-                    yield from self._take_one(frame)
+                    yield from self._until_epoch(frame)
+                    begun.append(frame)
+                    continue
+                if begun:
+                    yield EpochsBegin(begun)
+                    begun = []
+                yield from self._take_one(frame)
         except (FrameIllegal, FrameMisplaced) as refused:
             wrong = refused
+        if begun:
+            yield EpochsBegin(begun)
         yield from self._records()
         if wrong is not None:
             raise wrong
@@ -126,7 +140,7 @@ class Arriving:
         if not self.expected % self._segment_bytes:
             yield from self._records()
 
-    def _take_epoch(self, epoch: Epoch) -> Iterator[Step]:
+    def _until_epoch(self, epoch: Epoch) -> Iterator[Step]:
         """Everything in front of an epoch comes first: its bytes are another master's."""
         yield from self._records()
         if self.expected != self.end:
@@ -134,7 +148,6 @@ class Arriving:
                 f"epoch {epoch.epoch} goes on at {self.expected}, where the record or the blank"
                 f" that begins at {self.end} has not ended"
             )
-        yield epoch
 
     def _begin(self, frame: Frame) -> Begin:
         if frame.physical_offset % self._segment_bytes:

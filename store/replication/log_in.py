@@ -15,13 +15,13 @@ import structlog
 import trio
 
 from aerobee.store.errors import FrameIllegal, ReplicationRefused, SegmentLate
-from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha import NEVER_COUNTS
 from aerobee.store.listeners import Listeners
 from aerobee.store.replication.arriving import (
     STEP_RECORDS,
     Arriving,
     Begin,
+    EpochsBegin,
     Filler,
     QueueBegin,
     Records,
@@ -256,10 +256,10 @@ class LogIn:
             case Begin(physical_offset):
                 # A segment that has nothing may have to be removed.
                 await self._saved(partial(self._log.begin_at, physical_offset))
-            case Epoch():
+            case EpochsBegin(epochs):
                 assert self.membership is not None
-                # Without it a cut could miss the bytes that follow.
-                await self._saved(partial(self.membership.begins, step))
+                # Without them a cut could miss the bytes that follow.
+                await self._saved(partial(self.membership.begins, epochs))
 
     async def _saved(self, save: Callable[[], Awaitable[None] | None]) -> None:
         """Go on as soon as the disk has taken this; the master waits."""

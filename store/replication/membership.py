@@ -27,7 +27,7 @@ from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
 from aerobee.store.replication.wires import WithEpochs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk
@@ -127,12 +127,14 @@ class Membership:
         group.know(epoch)
         group.leads = True
 
-    async def begins(self, epoch: Epoch) -> None:
-        """The next bytes are of this epoch. Raises: OSError; then they may not be appended."""
-        epochs = self.group.epochs
-        if not epochs or epoch.epoch > epochs[-1].epoch:
-            await self._save((*epochs, epoch))
-            self.group.know(epoch.epoch)
+    async def begins(self, epochs: Sequence[Epoch]) -> None:
+        """The next bytes are of the last of these epochs, and those before it have none. Raises:
+        OSError; then they may not be appended.
+        """
+        group = self.group
+        if new := [epoch for epoch in epochs if epoch.epoch > group.last_epoch]:
+            await self._save((*group.epochs, *new))
+            group.know(new[-1].epoch)
 
     async def settle(self, greeting: Greeting) -> str:
         """Make this log the begin of a master's; all of it is on disk.

@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.store.errors import FrameMisplaced, ReplicaBytesWrong, ReplicationRefused
+from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha import Frame
 from aerobee.store.format.record import BLANK_BYTES, blank, encode
 from aerobee.store.replication.arriving import (
     Arriving,
     Begin,
+    EpochsBegin,
     Filler,
     QueueBegin,
     Records,
@@ -49,6 +51,20 @@ def frames(log: bytes, start: int, ends: Iterable[int]) -> list[Frame]:
         for begin, end in zip([0, *cuts], cuts, strict=False)
         if begin < end <= len(log)
     ]
+
+
+def test_epochs_without_a_byte_begin_in_one_step_with_the_one_behind_them() -> None:
+    log = segments([b"one", b"two"])
+    second = len(segments([b"one"]))
+    empty = [Epoch(number, second) for number in range(2, 10)]
+    first: list[Frame | Epoch] = [Epoch(1, 0), Frame(0, log[:second]), *empty]
+    came = [*first, Frame(second, log[second:])]
+    steps = list(Arriving(0, SEGMENT, empty=True).take(came))
+    assert [step.epochs for step in steps if isinstance(step, EpochsBegin)] == [came[:1], empty]
+    at = [type(step) for step in steps].index(EpochsBegin, 1)
+    assert isinstance(steps[at + 1], Records | QueueBegin), "ahead of their first byte"
+    last = list(Arriving(0, SEGMENT, empty=True).take(first))[-1]
+    assert last == EpochsBegin(empty), "with the bytes in front of them, not with the next ones"
 
 
 class Copy:
