@@ -1,5 +1,8 @@
 """A clock for tests with short limits of time: what passes while the process stands still is cut.
 
+A test has it by `pytest.mark.trio(run=run_patiently)`, or as the value of a fixture that it names
+as an argument: pytest-trio passes over a clock of `usefixtures`.
+
 It goes as the real one, but a look at it finds at most `STEP_S` more than the look before. A loop
 that the machine gives no core for a second has lost a twentieth of one, so a lease of two seconds
 lasts as many turns of the loop as on a machine of its own.
@@ -9,12 +12,13 @@ from __future__ import annotations
 
 import time
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import trio
 from trio.abc import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 STEP_S: Final = 0.05
 """What one look adds at most."""
@@ -23,7 +27,7 @@ SLEEP_S: Final = 0.02
 
 
 class PatientClock(Clock):
-    """Give it to a test as a fixture. Threads may ask it."""
+    """Threads may ask it."""
 
     def __init__(self, real: Callable[[], float] = time.perf_counter) -> None:
         self._real = real
@@ -46,3 +50,10 @@ class PatientClock(Clock):
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """How long the loop may sleep for a deadline, in seconds."""
         return min(deadline - self.current_time(), SLEEP_S)
+
+
+def run_patiently(
+    main: Callable[[], Awaitable[Any]], clock: Clock | None = None, **more: Any
+) -> Any:
+    """Run a test by this clock, unless it has another one."""
+    return trio.run(main, clock=clock or PatientClock(), **more)

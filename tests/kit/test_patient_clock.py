@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 import trio
 
-from tests.kit.patient_clock import SLEEP_S, STEP_S, PatientClock
+from tests.kit.patient_clock import SLEEP_S, STEP_S, PatientClock, run_patiently
 
 
 class Real:
@@ -45,3 +45,9 @@ def test_a_loop_sleeps_as_long_as_it_is_told_and_a_pause_ends_no_deadline() -> N
         assert not scope.cancelled_caught
 
     trio.run(run, clock=PatientClock())
+
+
+@pytest.mark.trio(run=run_patiently)
+async def test_a_test_with_this_mark_has_it() -> None:
+    assert isinstance(trio.lowlevel.current_clock(), PatientClock)
+    await trio.lowlevel.checkpoint()

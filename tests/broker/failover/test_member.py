@@ -38,7 +38,7 @@ from aerobee.store.log.read_through import LogDamage
 from tests.broker.desk import body_of, open_desk, pull_header, said
 from tests.broker.replication.pairs import SLAVE, until_true
 from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
-from tests.kit.patient_clock import PatientClock
+from tests.kit.patient_clock import run_patiently
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -49,18 +49,13 @@ if TYPE_CHECKING:
     from aerobee.store.replication.membership import Membership
     from tests.broker.desk import Desk
 
-pytestmark = [pytest.mark.trio, pytest.mark.usefixtures("patient")]
+pytestmark = pytest.mark.trio(run=run_patiently)
+"""A lease does not end because other processes have the cores."""
 
 LEASE_S = 2
 SUBSCRIPTION = 4
 NOBODY: Any = None
 BUSY, NOT_AVAILABLE = int(ResponseCode.SYSTEM_BUSY), int(ResponseCode.SERVICE_NOT_AVAILABLE)
-
-
-@pytest.fixture
-def patient() -> PatientClock:
-    """A lease does not end because other processes have the cores."""
-    return PatientClock()
 
 
 class MemoryDecider:
