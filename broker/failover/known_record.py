@@ -178,7 +178,7 @@ class KnownRecord:
                 seen = await self.look(None)
                 if seen is not None and not self._is_behind(seen, record):
                     return self._after_refusal(seen, record)
-                # What the decider has lost says nothing of who has the messages.
+                # An older set says nothing of the messages that came since.
                 there = seen or there
             except UNSAID as error:
                 log.warning("failover.change_late", reason=str(error))

@@ -68,9 +68,7 @@ class SegmentEnd(NamedTuple):
 
 
 class EpochsBegin(NamedTuple):
-    """What comes next is the first that this connection brings of the last of these epochs; those
-    before it have no byte.
-    """
+    """Epochs, of which the next bytes are the first of the last one; those before it have none."""
 
     epochs: list[Epoch]
 
