@@ -15,7 +15,7 @@ from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.consumers.clients import BROADCASTING
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.errors import NoPermission, Refusal, TopicNotExist
-from aerobee.broker.topics.topic_processor import when_saved
+from aerobee.broker.topics.topic_processor import once_saved
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.pop import (
     AssignmentRequest,
@@ -124,7 +124,7 @@ class AssignmentProcessor:
             share=wanted.pop_share_queue_num,
         )
         changes = change(f"{wanted.consumer_group}/{wanted.topic}", before, wanted)
-        return when_saved(self._saved, "message request mode", ChangeAnswer(changes=changes))
+        return once_saved(self._saved, "message request mode", ChangeAnswer(changes=changes))
 
     def all_modes(
         self, header: GetAllMessageRequestMode, command: Command, connection: Caller

@@ -21,9 +21,11 @@ from aerobee.broker.topics.topic_processor import (
     PageRequest,
     TableFile,
     TableFiles,
+    once_saved,
     page_of,
     when_saved,
 )
+from aerobee.remoting.server.routes import PendingAnswer
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.group import (
@@ -136,14 +138,18 @@ class GroupProcessor:
     ) -> Steps:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none when one is refused."""
         configs = SubscriptionGroupConfigs.from_client(command.body).group_config_list
-        wanted = []
-        for config in configs:
-            check_group(config.group_name)
-            wanted.append(self._edited(config))
-            check_config(wanted[-1])
-            yield
         get = self.groups.get
-        before = {config.group_name: get(config.group_name) for config in wanted}
+        while True:
+            before, wanted = {}, []
+            for config in configs:
+                check_group(config.group_name)
+                before[config.group_name] = get(config.group_name)
+                wanted.append(self._edited(config))
+                check_config(wanted[-1])
+                yield
+            # Others may have changed one of them since its step.
+            if all(get(name) is config for name, config in before.items()):
+                break
         changed = self.groups.put_all(wanted, self.clock.now_ms())
         if changed:
             log.info("group.list_updated", groups=len(changed), address=connection.address)
@@ -194,7 +200,7 @@ class GroupProcessor:
         for forget in self.when_deleted:
             forget(name)
         changes = change(name, before, None)
-        return self._cleaned(changes) if cleaned else self.done(changes)
+        return PendingAnswer(self._cleaned(changes)) if cleaned else self.done(changes)
 
     async def _cleaned(self, changes: str) -> Answer:
         """Wait until a kill brings back neither the group nor its offsets."""
@@ -204,7 +210,7 @@ class GroupProcessor:
     def done(self, changes: str = "") -> Plain:
         """Wait for the disk, also without a change: an earlier one may not be saved yet."""
         answer = ChangeAnswer(changes=changes)
-        return answer if self.saved.clean else when_saved(self.saved, "group", answer)
+        return answer if self.saved.clean else once_saved(self.saved, "group", answer)
 
     def config(
         self, header: headers.GetGroupConfig, command: Command, connection: Caller

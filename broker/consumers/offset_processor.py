@@ -6,12 +6,13 @@ Reads of the disk are done outside the loop. Source: remoting ยง3.7, semantics ย
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, check_not_own
 from aerobee.broker.core.lists import size_with
 from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
-from aerobee.broker.topics.topic_processor import when_saved
+from aerobee.broker.topics.topic_processor import once_saved
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import offset as headers
@@ -145,25 +146,25 @@ class OffsetProcessor:
         if self.groups.get(header.dest_group) is None:
             raise GroupNotExist(header.dest_group)
         topics = [header.topic] if header.topic else self.offsets.topics_of(header.src_group)
-        copies = {topic: dict(self.offsets.queues(header.src_group, topic)) for topic in topics}
-        if not any(copies.values()):
+        known = partial(self.offsets.queues, header.src_group)
+        if not any(map(known, topics)):
             raise never_committed(header.src_group, header.topic)
         check_not_own(header.dest_group)
         new = 0
-        for topic, queues in copies.items():
-            new += len(queues.keys() - self.offsets.queues(header.dest_group, topic).keys())
+        for topic in topics:
+            new += len(known(topic).keys() - self.offsets.queues(header.dest_group, topic).keys())
             yield
         self.offsets.check_room(header.dest_group, new)
         now_ms = self.clock.now_ms()
-        for topic, queues in copies.items():
-            # Deleted since the last step, neither the group nor a topic gets offsets.
+        for topic in topics:
+            # Deleted since the last step, neither the group nor a topic gets offsets; one made anew
+            # has those of now.
             if self.groups.get(header.dest_group) is None:
                 raise GroupNotExist(header.dest_group)
-            if self.offsets.queues(header.src_group, topic):
-                for queue_id, at in queues.items():
-                    self.offsets.commit(header.dest_group, topic, queue_id, at, now_ms)
+            for queue_id, at in list(known(topic).items()):
+                self.offsets.commit(header.dest_group, topic, queue_id, at, now_ms)
             yield
-        return when_saved(self.changing, "clone")
+        return once_saved(self.changing, "clone")
 
     def all_offsets(
         self, header: headers.GetAllConsumerOffset, command: Command, connection: Caller

@@ -5,13 +5,13 @@ Source: semantics §20.1 (AdminBrokerProcessor.updateAndCreateTopic).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
+from aerobee.remoting.server.routes import PendingAnswer
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from aerobee.remoting.server.routes import Later, Plain
     from aerobee.store.clock import Clock
@@ -38,8 +38,8 @@ class CreationTimes:
         except Exception:
             self._note(FAILURE, system, clock.monotonic() - began)
             raise
-        if isinstance(outcome, Awaitable):
-            return self._until(outcome, clock, began, system=system)
+        if isinstance(outcome, PendingAnswer):
+            return PendingAnswer(self._until(outcome.work, clock, began, system=system))
         self._note(SUCCESS, system, clock.monotonic() - began)
         return outcome
 

@@ -18,7 +18,7 @@ from aerobee.broker.errors import Refusal
 from aerobee.broker.namesrv.kv_config import ORDER_TOPIC_CONFIG
 from aerobee.broker.namesrv.registrations import Registration, timeout_ms
 from aerobee.broker.namesrv.route_views import of_zone, with_acting_masters
-from aerobee.broker.topics.topic_processor import when_saved
+from aerobee.broker.topics.topic_processor import once_saved
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
@@ -331,7 +331,7 @@ class RouteProcessor:
     def done(self, namespace: str, before: dict[str, str | None], after: dict[str, str]) -> Outcome:
         """The acknowledgement, sent when the KV table is on disk."""
         answer = ChangeAnswer(changes=change(namespace, before, after))
-        return answer if self.saved.clean else when_saved(self.saved, "KV entry", answer)
+        return answer if self.saved.clean else once_saved(self.saved, "KV entry", answer)
 
     def kv_list(
         self, header: headers.GetKvListByNamespace, command: Command, connection: Caller

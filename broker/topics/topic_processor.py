@@ -15,6 +15,7 @@ from aerobee.broker.changes import ChangeAnswer, change, changes_of
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.errors import Refusal, TopicNotExist
 from aerobee.broker.topics.attributes import parse_edits, signed_edits
+from aerobee.remoting.server.routes import PendingAnswer
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.topic import (
     TopicConfig,
@@ -26,7 +27,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import topic as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from aerobee.broker.counters.creation_times import CreationTimes
     from aerobee.broker.topics.topics import TopicTable
@@ -104,7 +105,7 @@ class TopicProcessor:
             else:
                 log.info("topic.changed", topic=header.topic, address=connection.address)
         # Wait for the disk, also without a change: an earlier one may not be saved yet.
-        return answer if self.saved.clean else when_saved(self.saved, "topic", answer)
+        return answer if self.saved.clean else once_saved(self.saved, "topic", answer)
 
     def update_all(
         self, header: headers.CreateTopics, command: Command, connection: Caller
@@ -113,20 +114,32 @@ class TopicProcessor:
 
         The Java broker stops at the first unchanged topic, and answers success.
         """
-        configs: dict[str, TopicConfig] = {}
-        for wanted in TopicConfigs.from_client(command.body).topic_config_list:
-            name = wanted.topic_name
-            known = configs.get(name) or self.topics.get(name)
-            configs[name] = self.topics.edited(wanted, signed_edits(wanted.attributes), known)
-            yield
-        before = {name: self.topics.get(name) for name in configs}
+        wanted = TopicConfigs.from_client(command.body).topic_config_list
+        while True:
+            before, configs = yield from self._edited(wanted)
+            # Others may have changed one of them since its step.
+            if all(self.topics.get(name) is config for name, config in before.items()):
+                break
         changed = self.topics.put_all(configs.values(), self.clock.now_ms())
         answer = ChangeAnswer(
             changes=changes_of([(name, before[name], configs[name]) for name in changed])
         )
         if changed:
             log.info("topic.list_updated", topics=len(changed), address=connection.address)
-        return answer if self.saved.clean else when_saved(self.saved, "topics", answer)
+        return answer if self.saved.clean else once_saved(self.saved, "topics", answer)
+
+    def _edited(
+        self, wanted: list[TopicConfig]
+    ) -> Generator[None, None, tuple[dict[str, TopicConfig | None], dict[str, TopicConfig]]]:
+        """The configs that the topics have now, and those that they are to have."""
+        before: dict[str, TopicConfig | None] = {}
+        configs: dict[str, TopicConfig] = {}
+        for config in wanted:
+            name, edits = config.topic_name, signed_edits(config.attributes)
+            known = configs.get(name) or before.setdefault(name, self.topics.get(name))
+            configs[name] = self.topics.edited(config, edits, known)
+            yield
+        return before, configs
 
     def system_topics(
         self, header: headers.GetSystemTopicsOfBroker, command: Command, connection: Caller
@@ -167,6 +180,13 @@ async def when_saved(saved: TableFiles, what: str, answer: Answer = DONE) -> Ans
             f"the {what} is served but could not be saved: {error.strerror or error}",
         ) from error
     return answer
+
+
+def once_saved(saved: TableFiles, what: str, answer: Answer = DONE) -> PendingAnswer:
+    """As `when_saved`, of a change that a handler has made: that is in force, however late its
+    answer is.
+    """
+    return PendingAnswer(when_saved(saved, what, answer))
 
 
 class PageRequest(NamedTuple):

@@ -25,6 +25,7 @@ from aerobee.broker.users.users import (
     type_of,
     without_secret,
 )
+from aerobee.remoting.server.routes import PendingAnswer
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.auth import AclInfo, UserInfo
 from aerobee.remoting.wire.codes import ResponseCode
@@ -237,7 +238,7 @@ class UserProcessor:
         if self.unread:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the users cannot be read: {self.unread}")
 
-    async def _saved(
+    def _saved(
         self,
         changes: str,
         *,
@@ -245,27 +246,32 @@ class UserProcessor:
         acls: bool = False,
         cut_off: str = "",
         asking: object = None,
-    ) -> Answer:
+    ) -> PendingAnswer:
         """The answer, when both tables are on disk, and no connection serves a user whose rights
-        have shrunk, but the one that asked. Raises: Refusal.
+        have shrunk, but the one that asked. Its work raises: Refusal.
         """
-        if cut_off:
-            await self._cut_off(
-                lambda connection: cut_off in connection.accounts and connection is not asking
-            )
-        try:
-            # The rights of a deleted user go first: after a crash between the two the user is left
-            # without any.
-            if acls:
-                await self._acls_file.save()
-            if users:
-                await self._users_file.save()
-        except OSError as error:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"the change is in force but could not be saved: {error.strerror or error}",
-            ) from error
-        return ChangeAnswer(changes=changes)
+
+        async def saved() -> Answer:
+            if cut_off:
+                await self._cut_off(
+                    lambda connection: cut_off in connection.accounts and connection is not asking
+                )
+            try:
+                # The rights of a deleted user go first: after a crash between the two the user is
+                # left without any.
+                if acls:
+                    await self._acls_file.save()
+                if users:
+                    await self._users_file.save()
+            except OSError as error:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the change is in force but could not be saved: {error.strerror or error}",
+                ) from error
+            return ChangeAnswer(changes=changes)
+
+        # However late: the change has been made.
+        return PendingAnswer(saved())
 
 
 def rights_of(acl: AclInfo | None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.errors import GroupNotExist, NameIllegal, TopicNotExist
+from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers import admin, group, offset, topic
 from aerobee.remoting.wire.headers.client import Heartbeat
@@ -144,6 +145,22 @@ async def test_what_is_deleted_while_offsets_are_cloned_gets_none(
             desk.offsets.delete_topic("u")
             next(steps)
         assert desk.offsets.query("to", "u", 0) == -1
+
+
+async def test_of_a_topic_made_anew_a_clone_has_what_is_there_now(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        for name in ("from", "to"):
+            desk.groups.create(name, 0)
+        for topic_name in ("t", "u"):
+            desk.offsets.commit("from", topic_name, 0, 9, 0)
+        steps = desk.begin(offset.CloneGroupOffset(src_group="from", dest_group="to"))
+        next(steps)
+        desk.offsets.delete_topic("u")
+        desk.offsets.commit("from", "u", 0, 1, 0)
+        answer: Any = finished(steps)
+        await answer.work
+        assert desk.offsets.query("to", "t", 0) == 9
+        assert desk.offsets.query("to", "u", 0) == 1
 
 
 async def test_a_group_goes_on_where_another_one_is(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.errors import Refusal
+from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.group import (
     CreateGroup,
@@ -212,3 +213,16 @@ async def test_the_bounds_of_each_number_are_taken(tmp_path: Path) -> None:
             {"groupRetryPolicy": {"type": "CUSTOMIZED", "of a later release": 1}},
         ):
             assert (await update(desk, **fields)).code == Code.SUCCESS, fields
+
+
+async def test_an_edit_between_the_steps_of_a_list_is_not_lost(tmp_path: Path) -> None:
+    wanted = [{"groupName": name, "attributes": {"+aerobee.max.rate": "9"}} for name in ("g", "h")]
+    async with open_desk(tmp_path) as desk:
+        await update(desk)
+        steps = desk.begin(CreateGroups(), json.dumps({"groupConfigList": wanted}).encode())
+        next(steps)
+        await update(desk, attributes={"+priority.factor": "5"})
+        answer: Any = finished(steps)
+        await answer.work
+        found = await read(desk)
+        assert found["attributes"] == {"priority.factor": "5", "aerobee.max.rate": "9"}

@@ -443,7 +443,7 @@ def test_a_change_is_answered_when_it_is_on_disk(desk: Desk) -> None:
     for handler, header in changes:
         waits = handler(header, Command(0), desk.peer)
         with pytest.raises(StopIteration) as done:
-            waits.send(None)
+            waits.work.send(None)
         assert done.value.value.code == 0
 
 

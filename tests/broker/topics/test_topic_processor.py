@@ -1,4 +1,3 @@
-import inspect
 import json
 from typing import Any
 
@@ -92,7 +91,7 @@ async def test_a_created_topic_is_answered_when_it_is_on_disk(
     async def wait_for(work: Any) -> None:
         answers.append(await work)
 
-    nursery.start_soon(wait_for, desk.update())
+    nursery.start_soon(wait_for, desk.update().work)
     await trio.testing.wait_all_tasks_blocked()
     assert desk.topics.get("T") == TopicConfig(
         topic_name="T", read_queue_nums=8, write_queue_nums=8
@@ -107,11 +106,9 @@ async def test_a_created_topic_is_answered_when_it_is_on_disk(
 async def test_an_equal_config_is_answered_at_once_only_if_it_is_on_disk(desk: Desk) -> None:
     first = desk.update()
     second = desk.update()
-    assert inspect.isawaitable(first)
-    assert inspect.isawaitable(second)
     desk.disk.synced.set()
-    await first
-    await second
+    await first.work
+    await second.work
     assert desk.update() == Answer()
     assert desk.topics.version.counter == 1
 
@@ -121,7 +118,7 @@ async def test_a_topic_that_cannot_be_saved_is_an_error(desk: Desk) -> None:
     desk.disk.full = True
     desk.disk.synced.set()
     with pytest.raises(Refusal, match="No space left") as caught:
-        await desk.update()
+        await desk.update().work
     assert caught.value.code == 1
 
 
@@ -151,8 +148,8 @@ def test_what_may_not_be_created_is_refused(
 @pytest.mark.trio
 async def test_attributes_come_as_edits(desk: Desk) -> None:
     desk.disk.synced.set()
-    await desk.update(attributes="+message.type=FIFO")
-    await desk.update(attributes="+message.type=DELAY", order=True)
+    await desk.update(attributes="+message.type=FIFO").work
+    await desk.update(attributes="+message.type=DELAY", order=True).work
     assert desk.topics.configs["T"].attributes == {"message.type": "DELAY"}
     assert desk.topics.configs["T"].order
 
@@ -217,3 +214,21 @@ def test_a_client_with_our_version_goes_on(desk: Desk) -> None:
 def test_a_negative_page_is_the_first(desk: Desk) -> None:
     body, _ = desk.page(topic_seq=-3, data_version="", max_topic_num=-1)
     assert list(body["topicConfigTable"]) == sorted(desk.topics.configs)[:10]
+
+
+@pytest.mark.trio
+async def test_an_edit_between_the_steps_of_a_list_is_not_lost(desk: Desk) -> None:
+    desk.topics.put(TopicConfig(topic_name="a"))
+    wanted = [{"topicName": name, "attributes": {"+aerobee.max.rate": "9"}} for name in ("a", "b")]
+    body = json.dumps({"topicConfigList": wanted}).encode()
+    header = headers.CreateTopics()
+    command = request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
+    steps = desk.processor.update_all(header, command, desk.peer)
+    next(steps)
+    edited = TopicConfig(topic_name="a", attributes={"message.type": "FIFO"})
+    desk.topics.put(edited)
+    desk.disk.synced.set()
+    answer: Any = finished(steps)
+    await answer.work
+    assert desk.topics.configs["a"].attributes == {"message.type": "FIFO", "aerobee.max.rate": "9"}
+    assert desk.topics.configs["b"].attributes == {"aerobee.max.rate": "9"}
