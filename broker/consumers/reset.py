@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 OLDEST_CLIENT: Final = 28
 """V3_0_7_SNAPSHOT, the first version whose clients can be notified."""
+NO_MASTER: Final = "Can not reset offset in slave broker"
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -50,6 +51,7 @@ class ResetProcessor:
 
     def __init__(self, core: Core, topics: TopicTable, tables: ConsumerTables) -> None:
         self.config = core.config
+        self.role = core.role
         self.store = core.store
         self.clock = core.clock
         self.topics = topics
@@ -105,7 +107,11 @@ class ResetProcessor:
         return await self._saved(header, targets)
 
     def _check_there(self, header: headers.ResetOffset) -> None:
-        """Topic and group were not deleted while this waited. Raises: Refusal."""
+        """Topic and group were not deleted while this waited, and this is still the master: another
+        one has copied its offsets by now. Raises: Refusal.
+        """
+        if not self.role.serves:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, NO_MASTER)
         if self.topics.get(header.topic) is None:
             raise TopicNotExist(header.topic)
         if self.groups.get(header.group) is None:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from aerobee.broker.replication.slave_answers import ANSWERS, OF_A_GROUP, PULLS
+from aerobee.remoting.server.routes import is_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
+    from typing import Any
 
     from aerobee.broker.core.role import Role
     from aerobee.remoting.server.caller import Caller
-    from aerobee.remoting.server.routes import Handler, Outcome, Requests, Route, RunHandler
+    from aerobee.remoting.server.routes import (
+        Handler,
+        Later,
+        Outcome,
+        Plain,
+        Requests,
+        Route,
+        RunHandler,
+        Steps,
+    )
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
@@ -43,8 +55,23 @@ class SlaveGuard:
     def _refusing(self, handler: Handler, answer: Answer) -> Handler:
         role = self._role
 
+        def later(plain: Plain) -> Plain:
+            return Waiting(plain, role, answer) if isinstance(plain, Awaitable) else plain
+
+        def stepped(steps: Steps) -> Steps:
+            while role.serves:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    plain: Plain = end.value
+                    return later(plain)
+                yield
+            steps.close()
+            return answer
+
         def guarded(header: Header, command: Command, connection: Caller) -> Outcome:
-            return handler(header, command, connection) if role.serves else answer
+            outcome = handler(header, command, connection) if role.serves else answer
+            return stepped(outcome) if is_steps(outcome) else later(outcome)
 
         return guarded
 
@@ -67,3 +94,25 @@ class SlaveGuard:
             return run(header, command, connection, rest) if role.serves else 0
 
         return guarded
+
+
+class Waiting:
+    """A request that waits for its place in a pool, and has had no effect yet."""
+
+    __slots__ = ("_answer", "_role", "_work")
+
+    def __init__(self, work: Awaitable[Later], role: Role, answer: Answer) -> None:
+        """`answer` is that of a slave, which this broker may be when it is the turn of the work."""
+        self._work = work
+        self._role = role
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, Any, Later]:
+        if self._role.serves:
+            return (yield from self._work.__await__())
+        self.close()
+        return self._answer
+
+    def close(self) -> None:
+        """Drop it: nothing will run it any more."""
+        self._work.close()  # type: ignore[attr-defined]  # handlers are coroutines

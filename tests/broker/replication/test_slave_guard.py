@@ -8,8 +8,9 @@ import pytest
 
 from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.config.settings.replication import ReplicationConfig
+from aerobee.broker.core.role import Role
 from aerobee.broker.replication.slave_guard import SlaveGuard
-from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.routes import Route, finished
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
@@ -21,6 +22,8 @@ from tests.broker.desk import open_desk, said, send_header
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from aerobee.remoting.server.routes import Steps
 
 pytestmark = pytest.mark.trio
 
@@ -75,6 +78,36 @@ async def test_of_a_group_only_the_master_keeps_offsets(tmp_path: Path) -> None:
         # Its lease is over, and nobody has noticed yet.
         role.fenced = lambda: True
         assert guarded.handler(commit, cast("Any", None), cast("Any", None)) == answer
+
+
+@pytest.mark.parametrize("waits", ["in steps", "in its pool"])
+async def test_what_waited_while_the_master_became_a_slave_is_refused(waits: str) -> None:
+    role, done = Role(slave=False), []
+
+    def serve(*_: Any) -> Any:
+        def steps() -> Steps:
+            yield
+            yield
+            done.append("steps")
+            return Answer()
+
+        async def work() -> Answer:
+            done.append("work")
+            return Answer()
+
+        return steps() if waits == "in steps" else work()
+
+    guard = SlaveGuard(role, reads=lambda: True, in_group=False)
+    (route,) = guard.routes([Route(DeleteGroup, serve, "admin")])
+    for slave in (False, True):
+        role.is_slave = False
+        outcome: Any = route.handler(DeleteGroup(group_name="g"), None, None)
+        if waits == "in steps":
+            next(outcome)
+        role.is_slave = slave
+        answer: Any = finished(outcome) if waits == "in steps" else await outcome
+        assert ("from slave broker" in (answer.remark or "")) is slave
+    assert len(done) == 1
 
 
 async def test_a_consumer_ahead_of_a_slave_keeps_its_offset(tmp_path: Path) -> None:
