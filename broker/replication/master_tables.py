@@ -323,7 +323,7 @@ class MasterTables:
             await self._take(progress)
         else:
             self._late = self._late or progress
-            await in_slices(self._tables.consumers.offsets.add(progress.offsets))
+            await self._took(self._tables.consumers.offsets.add(progress.offsets))
 
     async def _progress_at(self, link: MasterLink) -> Progress:
         offsets = await self._offsets_at(link)
@@ -338,15 +338,32 @@ class MasterTables:
         """
         offsets, delays = self._tables.consumers.offsets, self._tables.delays
         if self._core.store.waits_for_group:
-            await in_slices(offsets.replace(progress.offsets))
+            if not await self._took(offsets.replace(progress.offsets)):
+                return
             delays.replace(progress.delays)
         else:
-            await in_slices(offsets.merge(progress.offsets, self._offsets))
+            if not await self._took(offsets.merge(progress.offsets, self._offsets)):
+                return
             delays.merge(progress.delays)
         self._offsets = progress.offsets
         self._progressed = True
         if self._tables.timers is not None and progress.timers is not None:
             self._tables.timers.take(progress.timers)
+
+    async def _took(self, taking: Iterator[None]) -> bool:
+        """Take offsets; False where a topic was made anew meanwhile: the rest is for the next
+        copy.
+        """
+        renewals = self._renewals
+
+        def until_renewed() -> Iterator[None]:
+            for _ in taking:
+                yield
+                if renewals != self._renewals:
+                    return
+
+        await in_slices(until_renewed())
+        return renewals == self._renewals
 
     async def _offsets_at(self, link: MasterLink) -> dict[str, dict[int, int]]:
         body = bytes((await answered(link, offset.GetAllConsumerOffset())).body)

@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.broker.config.settings.failover import FailoverConfig
 from aerobee.broker.config.settings.replication import ReplicationConfig
+from aerobee.broker.consumers import consumer_offsets
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
 from aerobee.broker.replication.master_calls import MasterAddress
 from aerobee.broker.replication.master_tables import AGAIN_S, Copies, MasterTables
@@ -205,6 +206,36 @@ async def test_offsets_of_a_topic_that_is_made_again_during_a_copy_go(tmp_path: 
         await both.tables.copy(link)
         assert renewed == [name]
         assert slave.offsets.query("g", name, queue_id) == NO_OFFSET
+        nursery.cancel_scope.cancel()
+
+
+async def test_offsets_of_a_topic_that_is_made_again_while_offsets_are_taken_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two(tmp_path) as both, trio.open_nursery() as nursery:
+        master, slave = both.master, both.slave
+        monkeypatch.setattr(consumer_offsets, "MERGE_STEP", 1)
+        for name in ("a", "t"):
+            master.topics.put(topic(name))
+            master.offsets.commit("g", name, 0, 8, 1)
+        await nursery.start(both.tables.run)
+        taken = slave.offsets.note
+
+        def take(name: str, group: str) -> None:
+            taken(name, group)
+            if name == "a":
+                master.offsets.delete_topic("t")
+                renewed = slave.store.log_in.after_renewal.tell
+                assert renewed is not None
+                renewed("t")
+
+        await both.tables.copy(both.link)
+        for name in ("a", "t"):
+            slave.offsets.delete_topic(name)
+        monkeypatch.setattr(slave.offsets, "note", take)
+        await both.tables.copy(both.link)
+        assert slave.offsets.query("g", "a", 0) == 8
+        assert slave.offsets.query("g", "t", 0) == NO_OFFSET
         nursery.cancel_scope.cancel()
 
 
