@@ -65,8 +65,7 @@ class TopicDeletion:
             raise NameIllegal("The specified topic is blank.")
         if self.topics.is_system(topic):
             raise NameIllegal(f"The topic[{topic}] is conflict with system topic.")
-        doomed = [topic, *self._pop_retry_topics(topic)]
-        return self._delete(doomed, connection.address)
+        return self._delete(topic, connection.address)
 
     def _pop_retry_topics(self, topic: str) -> Iterator[str]:
         """The POP retry topics of the topic, which are useless without it."""
@@ -95,7 +94,8 @@ class TopicDeletion:
                 queues = self.offsets.queues(group, topic)
                 yield group, [queue_id for queue_id, at in queues.items() if at > 0]
 
-    async def _delete(self, doomed: list[str], address: str) -> Answer:
+    async def _delete(self, name: str, address: str) -> Answer:
+        doomed = [name, *self._pop_retry_topics(name)]
         names = frozenset(doomed)
         deleted = []
         with self.topics.leaving(names):

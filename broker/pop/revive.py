@@ -371,6 +371,9 @@ class Revive:
         record = next(self._store.aside.records(SERVICE, result, *queue, offset), None)
         if record is None or record.queue_offset != offset:
             return None
+        if self._puts.is_deleted(point.topic, record):
+            # Its queue goes next; a retry topic made now would stay without it.
+            return None
         popped = point.log_end is UNSET or record.physical_offset < point.log_end
         return record if popped else None
 

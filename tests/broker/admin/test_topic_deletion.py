@@ -53,6 +53,19 @@ async def test_config_queues_offsets_and_pop_retry_topics_go(tmp_path: Path) -> 
         assert desk.store.max_offset("t", 0) == 1
 
 
+@pytest.mark.trio
+async def test_a_retry_topic_that_is_made_while_the_request_waits_goes_as_well(
+    tmp_path: Path,
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        work = desk.begin(DeleteTopicInBroker(topic="t"))
+        desk.topic("%RETRY%g+t")
+        desk.offsets.commit("g", "t", 0, 1, 0)
+        assert (await work).code == Code.SUCCESS
+        assert desk.topics.get("%RETRY%g+t") is None
+
+
 @pytest.mark.parametrize(
     ("group", "topic"),
     [("order_pay", None), ("order", "pay_eu"), ("order_pay", "eu")],

@@ -629,6 +629,21 @@ async def test_a_topic_made_anew_gives_back_nothing_that_was_not_popped(
 
 
 @pytest.mark.trio
+async def test_a_topic_that_is_being_deleted_gets_no_retry_topic(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path) as pops:
+        await pops.send(b"a")
+        assert await pops.bodies(invisible_time=5_000) == [b"a"]
+        # Its queue is still there: what was in it has to leave dispatch first.
+        desk = pops.desk
+        assert desk.topics.delete("t", desk.now_ms(), desk.store.commit_log.max_offset)
+        await desk.pass_s(12)
+        assert pops.open_check_points() == 0
+        assert not desk.topics.is_known("%RETRY%g_t")
+
+
+@pytest.mark.trio
 async def test_a_message_that_is_gone_is_not_waited_for(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
