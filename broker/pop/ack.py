@@ -101,7 +101,11 @@ class Acknowledge:
     def batch(
         self, header: BatchAckMessage, command: Command, connection: Caller
     ) -> Answer | Steps:
-        """BATCH_ACK_MESSAGE: everything is checked before anything is stored."""
+        """BATCH_ACK_MESSAGE: everything is checked before anything is stored.
+
+        What is about a topic that is gone is passed over, as in the Java broker: others would be
+        delivered again for it. Where nothing else is in it, it is refused.
+        """
         request = BatchAckRequest.from_client(command.body)
         if not request.acks:
             raise Refusal(NO_MESSAGE, "the request acknowledges nothing")
@@ -121,10 +125,16 @@ class Acknowledge:
     def _in_steps(self, acks: list[BatchAck], broker: str) -> Steps:
         """Check all entries of a batch, then store them."""
         work = []
+        gone: TopicNotExist | None = None
         for number, ack in enumerate(acks, 1):
-            work.append(self._looked_at(ack, broker))
+            try:
+                work.append(self._looked_at(ack, broker))
+            except TopicNotExist as error:
+                gone = error
             if number % ACKS_STEP == 0 or len(ack.bits) > BITS_STEP:
                 yield
+        if gone is not None and not work:
+            raise gone
         done = 0
         for key, offsets, receipt in work:
             if not offsets:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from aerobee.broker.pop.pop_records import Ack
-from aerobee.remoting.wire.bodies.pop import BatchAck, BatchAckRequest
+from aerobee.remoting.wire.bodies.pop import BatchAck, BatchAckRequest, bit_set
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import pop as headers
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode
 from tests.broker.desk import said
-from tests.broker.pops import BROKER, open_pops
+from tests.broker.pops import BROKER, batch_ack, open_pops
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -310,6 +311,22 @@ async def test_a_batch_without_acknowledgements_is_refused(
         body = BatchAckRequest(broker_name=BROKER).to_bytes()
         answer = await pops.desk.ask(headers.BatchAckMessage(), body)
         assert answer.code == ResponseCode.NO_MESSAGE
+
+
+@pytest.mark.trio
+async def test_in_a_batch_what_is_of_a_topic_that_is_gone_holds_up_no_other(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path) as pops:
+        await pops.send(b"a")
+        (one,) = await pops.pop(invisible_time=5_000)
+        entry = batch_ack(one.receipt, "g", bit_set([0], 0))
+        gone = replace(entry, topic="gone")
+        for acks, code in (([gone], ResponseCode.TOPIC_NOT_EXIST), ([gone, entry], 0)):
+            body = BatchAckRequest(acks=acks, broker_name=BROKER).to_bytes()
+            assert (await pops.desk.ask(headers.BatchAckMessage(), body)).code == code
+        await pops.desk.pass_s(10)
+        assert await pops.bodies() == []
 
 
 @pytest.mark.trio
