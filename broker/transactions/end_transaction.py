@@ -67,8 +67,6 @@ class TransactionProcessor:
             return None
         if wanted not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             raise Refusal(SYSTEM_ERROR, f"the commitOrRollback field wrong: {wanted}")
-        if not self._transactions.known:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, NOT_KNOWN)
         half = self._store.reading(lambda: self._half(header))
         if isinstance(half, Half):
             return self._end(half, header, command, connection)
@@ -126,6 +124,8 @@ class TransactionProcessor:
         self, half: Half, header: EndTransaction, command: Command, connection: Caller
     ) -> Later:
         """Check, and end the half if it is open. No await: it stays open until then."""
+        if not self._transactions.known:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, NOT_KNOWN)
         self._check(half, header, connection)
         at = self._transactions.newest(half)
         if at is not None:

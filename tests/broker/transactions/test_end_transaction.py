@@ -9,6 +9,7 @@ import trio
 
 from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.config import FlushDiskType
@@ -18,6 +19,7 @@ from aerobee.store.format.record import HEAD, encode
 from aerobee.store.format.system_names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from tests.broker.desk import open_desk, said
 from tests.broker.transactions.test_check_service import COMMIT, ROLLBACK, Bank, end_of
+from tests.kit.cold_disk import ColdDisk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,6 +111,20 @@ async def test_a_new_master_ends_no_half_before_it_knows_which_have_ended(
             assert desk.bodies() == [b"pay"], "ended is ended"
             desk.broker.transactions.copy_begins()
         nursery.cancel_scope.cancel()
+
+
+async def test_an_end_that_waits_for_the_disk_is_refused_by_who_does_not_know_any_more(
+    tmp_path: Path,
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        half = await Bank(desk).half()
+    async with open_desk(tmp_path, ColdDisk()) as desk:
+        work = desk.begin(end_of(half, COMMIT))
+        desk.transactions.known = False
+        with pytest.raises(Refusal, match="end it again"):
+            await work
+        assert desk.bodies() == []
 
 
 async def test_a_message_that_is_no_half_cannot_be_ended(
