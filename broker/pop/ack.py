@@ -103,8 +103,8 @@ class Acknowledge:
     ) -> Answer | Steps:
         """BATCH_ACK_MESSAGE: everything is checked before anything is stored.
 
-        What is about a topic that is gone is passed over, as in the Java broker: others would be
-        delivered again for it. Where nothing else is in it, it is refused.
+        An entry for a topic that is gone is passed over, as in the Java broker: messages of others
+        would be delivered again for it. A batch with nothing else is refused.
         """
         request = BatchAckRequest.from_client(command.body)
         if not request.acks:

@@ -183,8 +183,8 @@ async def when_saved(saved: TableFiles, what: str, answer: Answer = DONE) -> Ans
 
 
 def once_saved(saved: TableFiles, what: str, answer: Answer = DONE) -> PendingAnswer:
-    """As `when_saved`, of a change that a handler has made: that is in force, however late its
-    answer is.
+    """The work of `when_saved` for a change that a handler has made: that is in force, however late
+    its answer is.
     """
     return PendingAnswer(when_saved(saved, what, answer))
 
