@@ -37,7 +37,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import group as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
@@ -140,13 +140,7 @@ class GroupProcessor:
         configs = SubscriptionGroupConfigs.from_client(command.body).group_config_list
         get = self.groups.get
         while True:
-            before, wanted = {}, []
-            for config in configs:
-                check_group(config.group_name)
-                before[config.group_name] = get(config.group_name)
-                wanted.append(self._edited(config))
-                check_config(wanted[-1])
-                yield
+            before, wanted = yield from self._all_edited(configs)
             # Others may have changed one of them since its step.
             if all(get(name) is config for name, config in before.items()):
                 break
@@ -154,6 +148,21 @@ class GroupProcessor:
         if changed:
             log.info("group.list_updated", groups=len(changed), address=connection.address)
         return self.done(changes_of([(name, before[name], get(name)) for name in changed]))
+
+    def _all_edited(
+        self, configs: list[SubscriptionGroupConfig]
+    ) -> Generator[
+        None, None, tuple[dict[str, SubscriptionGroupConfig | None], list[SubscriptionGroupConfig]]
+    ]:
+        """The configs that the groups have, and those that they are to have. Raises: Refusal."""
+        before, wanted = {}, []
+        for config in configs:
+            check_group(config.group_name)
+            before[config.group_name] = self.groups.get(config.group_name)
+            wanted.append(self._edited(config))
+            check_config(wanted[-1])
+            yield
+        return before, wanted
 
     def _edited(self, wanted: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         """A config with the attributes that the group has after this. Raises: AttributesIllegal."""
