@@ -110,13 +110,14 @@ async def test_garbage_that_was_in_use_while_a_search_looked_is_found(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, *, many: bool
 ) -> None:
     """R12: of scrapes, one a second, a third was in use then, and stayed in memory for hours."""
-    monkeypatch.setattr(cycles, "OLD_OBJECTS", 1_000)
+    # Far more than what else the process makes meanwhile.
+    monkeypatch.setattr(cycles, "OLD_OBJECTS", 20_000)
     of_a_round = cycles.YOUNG_S * cycles.LOOKS
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cycles.collect_cycles, cycles.YOUNG_S, lambda: 0)
         one = Cycle()
         left = ref(one)
-        others: list[object] = [[] for _ in range(600 * (1 + many))]
+        others: list[object] = [[] for _ in range(12_000 * (1 + many))]
         await trio.sleep(1.5 * of_a_round)
         del one
         others[:] = [[] for _ in others]
