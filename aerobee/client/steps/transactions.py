@@ -59,17 +59,19 @@ class Transactions:
 
     def close(self) -> Steps[None]:
         """Stop answering checks, and unregister from the brokers."""
-        self.checks.close()
-        self.sender.instance.checks.pop(self.sender.config.group, None)
+        self._answer_no_more()
         yield from self.sender.close()
 
     def let_go(self) -> None:
         """Answer no further checks, though the close was cut off."""
+        self._answer_no_more()
+        self.sender.let_go()
+
+    def _answer_no_more(self) -> None:
         self.checks.close()
         group, checks = self.sender.config.group, self.sender.instance.checks
         if checks.get(group) is self.checks:
             del checks[group]
-        self.sender.let_go()
 
     def open(self, message: Message, timeout_s: float | None) -> Steps[Transaction]:
         """Store a half message.
