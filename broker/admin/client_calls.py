@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.changes import ChangeAnswer, change, quoted
 from aerobee.broker.core.names import was_delivered
-from aerobee.broker.errors import GroupNotExist, Refusal
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.errors import CallTimedOut, RemotingError
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -54,9 +54,7 @@ class ClientCalls:
         self, header: headers.ConsumeMessageDirectly, command: Command, connection: Caller
     ) -> Answer:
         """CONSUME_MESSAGE_DIRECTLY: the client consumes a stored message now; offsets stay."""
-        group = self.groups.get(header.consumer_group)
-        if group is None:
-            raise GroupNotExist(header.consumer_group)
+        group = self.groups.existing(header.consumer_group)
         client = self._client(header.consumer_group, header.client_id or "")
         record = await self.store.complete(lambda: self._record(header))
         topic = self.topics.get(header.topic or "")

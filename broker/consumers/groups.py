@@ -87,6 +87,13 @@ class GroupTable:
             raise GroupNotExist(group)
         return config
 
+    def existing(self, group: str) -> SubscriptionGroupConfig:
+        """The group, of a request that creates none. Raises: GroupNotExist."""
+        config = self.configs.get(group)
+        if config is None:
+            raise GroupNotExist(group)
+        return config
+
     def create(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """Create an unknown group with default settings. Raises: LimitReached, TooFast."""
         if not self.may_create(group):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, check_not_own
 from aerobee.broker.core.lists import size_with
-from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
+from aerobee.broker.errors import Refusal, TopicNotExist
 from aerobee.broker.topics.topic_processor import once_saved
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -101,8 +101,7 @@ class OffsetProcessor:
 
         The Java broker stores it for any queue id; here invented ones must not fill the table.
         """
-        if self.groups.get(header.consumer_group) is None:
-            raise GroupNotExist(header.consumer_group)
+        self.groups.existing(header.consumer_group)
         topic = self.topics.get(header.topic)
         if topic is None:
             raise TopicNotExist(header.topic)
@@ -143,8 +142,7 @@ class OffsetProcessor:
 
         The Java broker copies nothing where no topic is named.
         """
-        if self.groups.get(header.dest_group) is None:
-            raise GroupNotExist(header.dest_group)
+        self.groups.existing(header.dest_group)
         topics = [header.topic] if header.topic else self.offsets.topics_of(header.src_group)
         known = partial(self.offsets.queues, header.src_group)
         if not any(map(known, topics)):
@@ -159,8 +157,7 @@ class OffsetProcessor:
         for topic in topics:
             # Deleted since the last step, neither the group nor a topic gets offsets; one made anew
             # has those of now.
-            if self.groups.get(header.dest_group) is None:
-                raise GroupNotExist(header.dest_group)
+            self.groups.existing(header.dest_group)
             for queue_id, at in list(known(topic).items()):
                 self.offsets.commit(header.dest_group, topic, queue_id, at, now_ms)
             yield

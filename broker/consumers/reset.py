@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
-from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
+from aerobee.broker.errors import Refusal, TopicNotExist
 from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.server.turns import Turns, in_slices
 from aerobee.remoting.wire.answer import Answer
@@ -69,8 +69,7 @@ class ResetProcessor:
             raise TopicNotExist(header.topic)
         if not self.config.broker.use_server_side_reset_offset:
             return self._tell_clients(header, topic)
-        if self.groups.get(header.group) is None:
-            raise GroupNotExist(header.group)
+        self.groups.existing(header.group)
         if header.queue_id < 0:
             return self._reset_all(header, topic)
         return self._reset_one(header)
@@ -114,8 +113,7 @@ class ResetProcessor:
             raise Refusal(ResponseCode.SYSTEM_ERROR, NO_MASTER)
         if self.topics.get(header.topic) is None:
             raise TopicNotExist(header.topic)
-        if self.groups.get(header.group) is None:
-            raise GroupNotExist(header.group)
+        self.groups.existing(header.group)
 
     async def _targets(self, header: headers.ResetOffset, queues: int) -> dict[int, int]:
         """The offsets by time of so many queues: queue by queue, each of which may be on disk."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
-from aerobee.broker.errors import GroupNotExist, NoPermission, Refusal, TopicNotExist
+from aerobee.broker.errors import NoPermission, Refusal, TopicNotExist
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pull import PullMessageRefused
 
@@ -94,8 +94,7 @@ class ReadAccess:
 
     def group_is_there(self, name: str) -> None:
         """The group of a held request was not deleted meanwhile: what waits makes none anew."""
-        if name not in self._groups.configs:
-            raise GroupNotExist(name)
+        self._groups.existing(name)
 
     def delivered(self, group_name: str, count: int, size: int) -> None:
         """Take what a group gets from its rate: messages, and bytes of records. Hot."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.core.names import is_sendable, retry_topic, was_delivered
-from aerobee.broker.errors import GroupNotExist, NoPermission, PutPostponed, Refusal
+from aerobee.broker.errors import NoPermission, PutPostponed, Refusal
 from aerobee.broker.send.retries import (
     max_tries,
     next_level,
@@ -190,9 +190,7 @@ class SendBack:
     ) -> Answer:
         record = await self._store.complete(look_up)
         # Deleted meanwhile, a group is not made anew for a message that waited.
-        group = self._groups.get(header.group)
-        if group is None:
-            raise GroupNotExist(header.group)
+        group = self._groups.existing(header.group)
         self._store_again(record, header, group, limit)
         self._puts.finish_round()
         return await self._when_durable() if self._waits_for_disk else DONE
