@@ -5,6 +5,7 @@ A change is answered when the table is on disk. Source: admin §4.1 (AdminBroker
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
@@ -23,6 +24,7 @@ from aerobee.broker.topics.topic_processor import (
     TableFiles,
     once_saved,
     page_of,
+    undisturbed,
     when_saved,
 )
 from aerobee.remoting.server.routes import PendingAnswer
@@ -37,7 +39,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import group as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
@@ -139,11 +141,7 @@ class GroupProcessor:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none when one is refused."""
         configs = SubscriptionGroupConfigs.from_client(command.body).group_config_list
         get = self.groups.get
-        while True:
-            before, wanted = yield from self._all_edited(configs)
-            # Others may have changed one of them since its step.
-            if all(get(name) is config for name, config in before.items()):
-                break
+        before, wanted = yield from undisturbed(partial(self._all_edited, configs), get)
         changed = self.groups.put_all(wanted, self.clock.now_ms())
         if changed:
             log.info("group.list_updated", groups=len(changed), address=connection.address)
@@ -152,7 +150,9 @@ class GroupProcessor:
     def _all_edited(
         self, configs: list[SubscriptionGroupConfig]
     ) -> Generator[
-        None, None, tuple[dict[str, SubscriptionGroupConfig | None], list[SubscriptionGroupConfig]]
+        None,
+        None,
+        tuple[Mapping[str, SubscriptionGroupConfig | None], list[SubscriptionGroupConfig]],
     ]:
         """The configs that the groups have, and those that they are to have. Raises: Refusal."""
         before, wanted = {}, []

@@ -6,6 +6,7 @@ The creation of a topic is answered when the table is on disk. Source: admin §4
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -27,7 +28,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import topic as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from aerobee.broker.counters.creation_times import CreationTimes
     from aerobee.broker.topics.topics import TopicTable
@@ -41,6 +42,8 @@ DONE: Final = Answer()
 PAGE: Final = 2_000
 """Topics, or groups, in one answer to a client that asks by pages."""
 T = TypeVar("T")
+C = TypeVar("C")
+W = TypeVar("W")
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -115,11 +118,7 @@ class TopicProcessor:
         The Java broker stops at the first unchanged topic, and answers success.
         """
         wanted = TopicConfigs.from_client(command.body).topic_config_list
-        while True:
-            before, configs = yield from self._edited(wanted)
-            # Others may have changed one of them since its step.
-            if all(self.topics.get(name) is config for name, config in before.items()):
-                break
+        before, configs = yield from undisturbed(partial(self._edited, wanted), self.topics.get)
         changed = self.topics.put_all(configs.values(), self.clock.now_ms())
         answer = ChangeAnswer(
             changes=changes_of([(name, before[name], configs[name]) for name in changed])
@@ -130,7 +129,7 @@ class TopicProcessor:
 
     def _edited(
         self, wanted: list[TopicConfig]
-    ) -> Generator[None, None, tuple[dict[str, TopicConfig | None], dict[str, TopicConfig]]]:
+    ) -> Generator[None, None, tuple[Mapping[str, TopicConfig | None], dict[str, TopicConfig]]]:
         """The configs that the topics have now, and those that they are to have."""
         before: dict[str, TopicConfig | None] = {}
         configs: dict[str, TopicConfig] = {}
@@ -168,6 +167,20 @@ class TopicProcessor:
         before, name, behind = around.partition(b'"topicConfigTable":')
         body = yield from encoded_table(configs)
         return Answer(header=total, body=before + name + body + behind.removeprefix(b"{}"))
+
+
+def undisturbed(
+    edit: Callable[[], Generator[None, None, tuple[Mapping[str, C | None], W]]],
+    get: Callable[[str], C | None],
+) -> Generator[None, None, tuple[Mapping[str, C | None], W]]:
+    """The result of an edit in steps, begun again where others change meanwhile what it is made of.
+
+    `edit` gives the configs that it began with, as `get` has them, and those that are wanted.
+    """
+    while True:
+        before, wanted = yield from edit()
+        if all(get(name) is config for name, config in before.items()):
+            return before, wanted
 
 
 async def when_saved(saved: TableFiles, what: str, answer: Answer = DONE) -> Answer:
