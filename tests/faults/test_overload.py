@@ -64,6 +64,7 @@ def overloaded(directory: Path) -> str:
         f"good {outcome.good_per_s:.0f}/s, busy {len(outcome.busy_s) / SECONDS:.0f}/s, "
         f"waited {peak_waited_s:.1f} and {waited:.1f} s for a core"
     )
+    assert peak <= 1e6 / APPEND_US, "its appends are not slow"
     told = [WAITED.fullmatch(remark) for remark in outcome.busy_remarks]
     assert all(told), outcome.busy_remarks
     assert outcome.others == []

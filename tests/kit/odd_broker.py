@@ -21,15 +21,21 @@ coroutine, where no count of changes would hit. `ODD_BROKER` in the
 environment says the same to `stall_watch` and `step_watch`.
 """
 
+from __future__ import annotations
+
 import os
 import resource
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aerobee.store.format.layout import Buffer
 
 CHANGES = (
     "fdatasync",
@@ -119,15 +125,25 @@ def slow_down(microseconds: int) -> None:
     """Make every append keep the loop for so long, as a machine does that is too slow."""
     from aerobee.store.log.commit_log import CommitLog
 
-    append = CommitLog.append
+    append, append_each = CommitLog.append, CommitLog.append_each
 
-    def appended(self: CommitLog, *arguments: Any, **how: Any) -> Any:
+    def wait() -> None:
         until = time.monotonic() + microseconds / 1e6
         while time.monotonic() < until:
             pass
-        return append(self, *arguments, **how)
+
+    def appended(self: CommitLog, records: Buffer, *times: int) -> bool:
+        wait()
+        return append(self, records, *times)
+
+    def each_appended(self: CommitLog, records: Iterable[Buffer], *times: int) -> None:
+        records = list(records)
+        for _ in records:
+            wait()
+        append_each(self, records, *times)
 
     setattr(CommitLog, "append", appended)  # noqa: B010  (its type says that it is fixed)
+    setattr(CommitLog, "append_each", each_appended)  # noqa: B010  (as it)
 
 
 def wait_for_syncs(milliseconds: int) -> None:

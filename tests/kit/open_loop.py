@@ -99,6 +99,9 @@ def offer(address: str, topic: str, per_s: float, seconds: float, outcome: Outco
         listener = threading.Thread(target=listen, args=(connection, due, end, outcome))
         listener.start()
         for when in by_the_clock(per_s, seconds):
+            # A sender that is late ends with its listener: no one would read the answers.
+            if time.monotonic() >= end:
+                break
             due[connection.opaque + 1] = when
             outcome.offered += 1
             ask(connection, topic)
