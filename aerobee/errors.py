@@ -18,6 +18,7 @@ AerobeeError
 ├─ ReplyTimeoutError (also TimeoutError)  no reply to a request through a topic
 ├─ TransactionError                       a half message that is not stored safely
 ├─ CompressionError                       a body that cannot be decompressed here
+│  └─ MessageUnreadableError              the next message of a pull consumer has such a body
 ├─ RecordDamagedError                     bytes of a broker or a store that are not a valid record
 ├─ MessageNotFoundError                   no broker has the requested message
 ├─ DataLossError                          messages in the requested range no longer exist
@@ -54,6 +55,7 @@ __all__ = [
     "GroupNotFoundError",
     "MessageIllegalError",
     "MessageNotFoundError",
+    "MessageUnreadableError",
     "NoNameServerError",
     "OffsetNotFoundError",
     "PermissionDeniedError",
@@ -329,6 +331,23 @@ class TransactionError(AerobeeError):
 
 class CompressionError(AerobeeError):
     """The body of a message cannot be decompressed: damaged, too large, or a package is missing."""
+
+
+class MessageUnreadableError(CompressionError):
+    """The body of the next message of a queue cannot be decompressed.
+
+    `message` is that message, with its body as it is stored. `seek(error.message.queue,
+    error.message.queue_offset + 1)` goes on behind it.
+    """
+
+    def __init__(self, message: Any) -> None:
+        # Any stands for ReceivedMessage, whose module needs this one.
+        super().__init__(
+            f"message in {message.queue} at {message.queue_offset}: {message.unreadable}"
+        )
+        self.message = message
+        self.topic, self.broker = message.topic, message.queue.broker_name
+        self.address = message.store_host
 
 
 class DataLossError(AerobeeError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from aerobee.cli.border import complain
 from aerobee.cli.output import escaped, escaped_bytes, write_exactly, write_json
 from aerobee.cli.surroundings import surroundings
 
@@ -22,7 +24,7 @@ FORMAT_HELP = (
 )
 LINE = "{topic}/{broker}/{queue}@{offset}{mark} {body}\n"
 STYLES = {"line": LINE, "body": "{body}\n", "raw": "{body}"}
-HIDDEN = {"body": None}
+HIDDEN: dict[str, str | None] = {"body": None}
 """Where bodies are not shown."""
 FIELD = re.compile(r"\{([a-z]+)(?:\.([^{}]+))?\}")
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
@@ -56,6 +58,9 @@ def message_writer(style: str) -> Callable[[ReceivedMessage], None]:
 
     def write(message: ReceivedMessage) -> None:
         write_exactly(b"".join(part(piece, message) for piece in pieces))
+        if message.unreadable is not None:
+            place = f"{message.queue}@{message.queue_offset}"
+            complain(f"the body of {place} is as it is stored: {message.unreadable}")
 
     return write
 
@@ -107,15 +112,12 @@ def write_message_json(message: ReceivedMessage) -> None:
 
 
 def described_message(message: ReceivedMessage) -> dict[str, Any]:
-    """A message for programs; a body that is not text is printed as base64."""
+    """A message for programs; a body that is not text, or is as it is stored, as base64."""
     kept = surroundings()
-    try:
-        shown = kept is None or kept.shows(len(message.body))
-        body = {"body": message.body.decode()} if shown else HIDDEN
-    except UnicodeDecodeError:
-        from base64 import b64encode
-
-        body = {"body_base64": b64encode(message.body).decode()}
+    shown = kept is None or kept.shows(len(message.body))
+    body: dict[str, str | None] = described_body(message) if shown else HIDDEN
+    if message.unreadable is not None:
+        body = {**body, "unreadable": message.unreadable}
     return {
         "topic": message.topic,
         "broker": message.queue.broker_name,
@@ -129,6 +131,16 @@ def described_message(message: ReceivedMessage) -> dict[str, Any]:
         "stored_at": message.stored_at.isoformat(),
         **body,
     }
+
+
+def described_body(message: ReceivedMessage) -> dict[str, str | None]:
+    """A body for programs."""
+    if message.unreadable is None:
+        with suppress(UnicodeDecodeError):
+            return {"body": message.body.decode()}
+    from base64 import b64encode
+
+    return {"body_base64": b64encode(message.body).decode()}
 
 
 def plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from aerobee.client.send_result import MessageQueue
 
 POLL_S = 0.5
+AT_ONCE_S = 0.05
 POLL_AT_ONCE = 32
 
 
@@ -143,10 +145,10 @@ def read(
     last_at = monotonic()
     while follow or not reached(consumer, ends):
         count = POLL_AT_ONCE if most is None else min(POLL_AT_ONCE, most - seen)
-        messages = consumer.poll(max_messages=count, timeout=POLL_S if follow else 0.05)
+        messages = polled(consumer, count, POLL_S if follow else AT_ONCE_S)
         for message in messages:
             yield message
-            consumer.done(message)
+            pass_by(consumer, message)
             seen += 1
         if messages:
             last_at = monotonic()
@@ -159,6 +161,28 @@ def read(
     if outages.refused is not None and not seen:
         # A refused group has no share of the queues, which looks like an end.
         raise outages.refused
+
+
+def polled(consumer: PullConsumer, most: int, timeout_s: float) -> list[ReceivedMessage]:
+    """The next messages; one whose body cannot be decompressed comes alone."""
+    from aerobee.errors import MessageUnreadableError
+
+    try:
+        return consumer.poll(max_messages=most, timeout=timeout_s)
+    except MessageUnreadableError as error:
+        return [error.message]
+
+
+def pass_by(consumer: PullConsumer, message: ReceivedMessage) -> None:
+    """Be done with a message that is printed."""
+    from aerobee.errors import QueueNotAssignedError
+
+    if message.unreadable is None:
+        consumer.done(message)
+        return
+    # A queue that another member has now is read on there.
+    with suppress(QueueNotAssignedError):
+        consumer.seek(message.queue, message.queue_offset + 1)
 
 
 def output_is_closed() -> bool:

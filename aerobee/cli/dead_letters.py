@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from aerobee.store.format.system_names import DLQ_PREFIX, REDRIVE_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from aerobee.blocking import AdminClient
     from aerobee.cli.connection import Connection
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from aerobee.cli.output import Output
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.send_result import MessageQueue
-    from aerobee.errors import AerobeeError
 
 ORIGINS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC")
 READ_AT_ONCE = 256
@@ -106,8 +105,6 @@ class DeadLetters:
         self.namespace = namespace
         self.marks = Marks(admin, group, namespace)
         self._left: set[MessageQueue] = set()
-        self._unreadable: dict[str, AerobeeError] = {}
-        """By place: why the body of a letter is as it is stored, and not as it was sent."""
 
     def read(self, after: Mapping[MessageQueue, int] | None = None) -> Iterator[ReceivedMessage]:
         """The letters, queue by queue, from the offsets in `after` on.
@@ -122,32 +119,11 @@ class DeadLetters:
         for queue in described.queues:
             offset = max(queue.first, (after or {}).get(queue.queue) or 0)
             while offset < queue.end:
-                letters = self._part(queue.queue, offset)
+                letters = self.admin.read_messages(queue.queue, offset, max_messages=READ_AT_ONCE)
                 yield from letters
                 if not letters:
                     break
                 offset = letters[-1].queue_offset + 1
-
-    def _part(self, queue: MessageQueue, offset: int) -> Sequence[ReceivedMessage]:
-        """The next letters of a queue. A body that cannot be unpacked is as it is stored: consumers
-        give up just such messages, and the letter may be dropped or edited.
-        """
-        from aerobee.client.steps.messages import MessageUnreadableError
-
-        try:
-            return self.admin.read_messages(queue, offset, max_messages=READ_AT_ONCE)
-        except MessageUnreadableError as error:
-            letter = error.message
-            self._unreadable[place_of(letter)] = error
-        in_front = letter.queue_offset - offset
-        if in_front <= 0:
-            return [letter]
-        return [*self.admin.read_messages(queue, offset, max_messages=in_front), letter]
-
-    def check_body(self, letter: ReceivedMessage) -> None:
-        """Check that the body of a letter is as it was sent. Raises: AerobeeError."""
-        if place_of(letter) in self._unreadable:
-            raise self._unreadable[place_of(letter)]
 
     def chosen(self, choice: Choice, *, again: bool = False) -> Iterator[ReceivedMessage]:
         """The letters that a command is about: not those that are done with, unless `again`."""

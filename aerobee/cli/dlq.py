@@ -215,7 +215,7 @@ def resent(
     from aerobee.errors import AerobeeError, NoNameServerError, TransportError
 
     try:
-        letters.check_body(letter)
+        check_body(letter)
         copy = copy_of(letter, to)
         letters.prepare(letter, choice)
         producer.send(copy)
@@ -230,6 +230,14 @@ def resent(
         return None
     letters.leave(letter)
     return problem
+
+
+def check_body(letter: ReceivedMessage) -> None:
+    """Check that the body of a letter is as it was sent. Raises: MessageUnreadableError."""
+    from aerobee.errors import MessageUnreadableError
+
+    if letter.unreadable is not None:
+        raise MessageUnreadableError(letter)
 
 
 def settle(letters: DeadLetters, letter: ReceivedMessage, choice: Choice) -> None:
@@ -327,7 +335,7 @@ def edit(
                 f"no letter of {group} that is not done with has the id or place {identity}"
             )
         if wanted is None:
-            letters.check_body(letter)
+            check_body(letter)
         copy = edited(copy_of(letter, to_topic or origin(letter, namespace)), wanted, **changes)
         if not yes:
             confirm(f"send the letter, edited, to {copy.topic}?")

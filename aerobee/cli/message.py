@@ -82,6 +82,7 @@ def members(message: ReceivedMessage) -> dict[str, Any]:
         "tries": message.reconsume_times,
         **own,
         "bytes": len(message.body),
+        **({} if message.unreadable is None else {"body as stored": message.unreadable}),
         "body": escaped_bytes(message.body),
     }
 

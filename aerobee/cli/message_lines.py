@@ -26,6 +26,7 @@ class ConsumeLine(msgspec.Struct):
     tag: str | None = None
     keys: tuple[str, ...] | None = None
     properties: dict[str, str] | None = None
+    unreadable: str | None = None
 
 
 def messages_of(
@@ -57,6 +58,8 @@ def from_json(topic: str, line: bytes, fields: dict[str, Any]) -> Message:
     Properties that clients and brokers set are left out. Raises: ValueError, ConfigurationError.
     """
     read = msgspec.json.decode(line, type=ConsumeLine)
+    if read.unreadable is not None:
+        raise ValueError(f"its body is as it was stored, not as it was sent: {read.unreadable}")
     if read.body is not None:
         body = read.body.encode()
     elif read.body_base64 is not None:

@@ -91,6 +91,9 @@ class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `properties` are all properties, including those that clients and brokers add. `body` is
     decompressed. `queue_offset` counts messages in the queue, `commit_log_offset` bytes in the log.
+
+    `unreadable` says why a body is as it is stored, and not decompressed: it is damaged, too large,
+    or a package is missing. Handlers of consumers get no such message.
     """
 
     topic: str
@@ -114,6 +117,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     original_topic: str
     transaction_id: str | None
     priority: int | None = None
+    unreadable: str | None = None
 
     def __hash__(self) -> int:
         return hash((self.queue, self.queue_offset, self.message_id))

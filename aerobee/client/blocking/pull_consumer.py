@@ -106,7 +106,7 @@ class PullConsumer(Part):
         """Iterate over messages until the consumer is closed; asking for the next finishes one.
 
         Leaving the loop leaves the last one unfinished, unless `finish_early` finished it when it
-        was returned. Raises: CompressionError.
+        was returned. Raises: MessageUnreadableError.
         """
         return Messages(self)
 
@@ -118,7 +118,7 @@ class PullConsumer(Part):
     ) -> list[ReceivedMessage]:
         """Return messages as soon as there are any, up to the maximum; none after `timeout`.
 
-        They are unfinished until `done`. Raises: CompressionError.
+        They are unfinished until `done`. Raises: MessageUnreadableError.
         """
         return self._perform(self._member.poll(max_messages, timeout))
 

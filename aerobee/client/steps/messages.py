@@ -39,14 +39,6 @@ class NoRoom(Exception):
         self.at = at
 
 
-class MessageUnreadableError(CompressionError):
-    """The body cannot be decompressed; `message` has it as it was stored."""
-
-    def __init__(self, text: str, message: ReceivedMessage) -> None:
-        super().__init__(text)
-        self.message = message
-
-
 def property_string(message: Message, uniq_id: str, extra: Mapping[str, str] = NOTHING) -> str:
     """All properties of a message to send, of user and SDK. Raises: ConfigurationError."""
     named = {
@@ -103,8 +95,9 @@ def received(
 ) -> Iterator[ReceivedMessage]:
     """The records of a pull response, in order, with plain names of the client's namespace.
 
-    Raises: NoRoom in front of a record whose body takes more than `room()` bytes, of which no more
-    than those were decompressed; CompressionError, TransportError.
+    A message whose body cannot be decompressed says so: `unreadable`. Raises: NoRoom in front of a
+    record whose body takes more than `room()` bytes, of which no more than those were decompressed;
+    TransportError.
     """
     at = 0
     while at < len(body):
@@ -117,16 +110,14 @@ def received(
         at += stored.size
         if room is not None and len(stored.body) > most:
             raise NoRoom(at - stored.size)
+        why = None
         try:
-            yield _received(stored, broker_name, namespace, most)
+            plain_body = _unpacked(stored, most)
         except CompressionError as error:
             if isinstance(error, TooLargeError) and most < UNPACKED_MAX:
                 raise NoRoom(at - stored.size) from None
-            as_stored = _with_body(stored, bytes(stored.body), broker_name, namespace)
-            where = f"{as_stored.topic}/{broker_name}/{stored.queue_id} at {stored.queue_offset}"
-            raise MessageUnreadableError(f"message in {where}: {error}", as_stored).about(
-                topic=as_stored.topic, broker=broker_name, address=as_stored.store_host
-            ) from error
+            plain_body, why = bytes(stored.body), str(error)
+        yield _with_body(stored, plain_body, broker_name, namespace, why)
 
 
 def as_stored(
@@ -142,17 +133,20 @@ def as_stored(
         yield _with_body(stored, bytes(stored.body), broker_name, namespace)
 
 
-def _received(
-    stored: record.Record, broker_name: str, namespace: str | None, most: int
-) -> ReceivedMessage:
+def _unpacked(stored: record.Record, most: int) -> bytes:
+    """The body as it was sent. Raises: CompressionError."""
     if crc32(stored.body) & CRC_MASK != stored.body_crc:
         # Brokers do not check the CRC of a body when they send it.
         raise CompressionError("the body is damaged: it has another CRC than when it was stored")
-    return _with_body(stored, unpack(stored.body, stored.sys_flag, most), broker_name, namespace)
+    return unpack(stored.body, stored.sys_flag, most)
 
 
 def _with_body(
-    stored: record.Record, body: bytes, broker_name: str, namespace: str | None
+    stored: record.Record,
+    body: bytes,
+    broker_name: str,
+    namespace: str | None,
+    unreadable: str | None = None,
 ) -> ReceivedMessage:
     named = properties.decode(stored.properties)
     topic, origin = stored.topic, named.get("RETRY_TOPIC", stored.topic)
@@ -181,6 +175,7 @@ def _with_body(
         original_topic=origin,
         transaction_id=named.get("__transactionId__"),
         priority=priority_of(named.get(PRIORITY)),
+        unreadable=unreadable,
     )
 
 

@@ -171,8 +171,8 @@ class PullMember(Member):
     def poll(self, most: int, timeout_s: float) -> Steps[list[ReceivedMessage]]:
         """Return up to `most` messages as soon as there is one; none after the timeout or close.
 
-        Raises: CompressionError for a message that cannot be decompressed here, ClientClosedError
-        if the client ends before this consumer is closed.
+        Raises: MessageUnreadableError for a message that cannot be decompressed here,
+        ClientClosedError if the client ends before this consumer is closed.
         """
         deadline = self.instance.clock.monotonic() + timeout_s
         self._put_back_taken()

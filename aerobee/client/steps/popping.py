@@ -22,12 +22,13 @@ from aerobee.client.settings.consumers import CACHED_BYTES_MAX, PopConfig, check
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.hooking import handed_out
-from aerobee.client.steps.messages import MessageUnreadableError, NoRoom, as_stored, received
+from aerobee.client.steps.messages import NoRoom, as_stored, received
 from aerobee.client.steps.sending_back import hand_back, tries
 from aerobee.errors import (
     AerobeeError,
     BrokerNotFoundError,
     ConfigurationError,
+    MessageUnreadableError,
     TransportError,
     UnsupportedRequestError,
 )
@@ -290,13 +291,14 @@ class Popper:
         namespace = self.instance.config.namespace
         try:
             for stored in received(answer.body, name, namespace, room):
+                if stored.unreadable is not None:
+                    # The message is delivered again when it is visible; another member may be able
+                    # to read it.
+                    self.instance.log_once(f"read {name}", "%s", MessageUnreadableError(stored))
+                    continue
                 message = with_receipt(stored)
                 used += len(message.body)
                 (messages if wanted.wants(message.tag) else unwanted).append(message)
-        except MessageUnreadableError as error:
-            # The message is delivered again when it is visible; another member may be able to read
-            # it.
-            self.instance.log_once(f"read {name}", "%s", error)
         except NoRoom as none:
             left = as_stored(answer.body, none.at, name, namespace)
             yield from self.give_back([with_receipt(stored) for stored in left])

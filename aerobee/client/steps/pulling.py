@@ -12,7 +12,7 @@ from aerobee.errors import (
     AerobeeError,
     BrokerError,
     BrokerNotFoundError,
-    CompressionError,
+    MessageUnreadableError,
     NoNameServerError,
     RouteNotFoundError,
     TransportError,
@@ -231,12 +231,13 @@ class Puller:
                 held.stored_at = message.stored_at
                 if message.queue_offset >= held.next_offset:
                     if wants(message.tag):
+                        if message.unreadable is not None:
+                            held.broken = MessageUnreadableError(message)
+                            break
                         held.add(message)
                     held.next_offset = message.queue_offset + 1
         except NoRoom:
             whole = False
-        except CompressionError as error:
-            held.broken = error
         held.count_pull(seen, whole=whole)
         held.cache.arrived.set()
         return whole
@@ -254,7 +255,7 @@ def next_offset(ask: Ask, answer: Command) -> int:
 def raise_if_broken(held: HeldQueue) -> None:
     """Raise the error of a broken queue, once all messages before it are delivered.
 
-    Raises: CompressionError once nothing readable is left before the broken message,
+    Raises: MessageUnreadableError once nothing readable is left before the broken message,
     SubscriptionError if the broker does not support the filter.
     """
     error: AerobeeError | None = held.broken

@@ -25,9 +25,9 @@ from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import Cache, HeldQueue, Subscription
 from aerobee.client.steps.hooking import after_consume, before_consume
 from aerobee.client.steps.member import Member
-from aerobee.client.steps.messages import MessageUnreadableError, received
+from aerobee.client.steps.messages import received
 from aerobee.client.steps.sending_back import hand_back, retry_topic, send_back
-from aerobee.errors import AerobeeError
+from aerobee.errors import AerobeeError, MessageUnreadableError
 from aerobee.hooks import ConsumeContext, ConsumeOutcome
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.client import ConsumerData
@@ -157,6 +157,9 @@ class PushMember(Member):
             message = next(received(request.body, header.broker_name or "", namespace))
         except (AerobeeError, StopIteration) as error:
             return Answer(ResponseCode.SYSTEM_ERROR, remark=f"no message to handle: {error}")
+        if message.unreadable is not None:
+            why = f"no message to handle: {message.unreadable}"
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=why)
         direct = DirectConsumption(replace(message, topic=message.original_topic))
         self._direct.append(direct)
         self.wake_one()

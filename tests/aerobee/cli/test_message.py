@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,11 +22,13 @@ from aerobee.broker.console.operations import OPERATIONS
 from aerobee.cli.connection import Connection
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
+from tests.kit.raw_client import RawConnection, properties_text, send_fields
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.service
 
 WITHIN_S = 30
+SEND, PACKED = 310, 1
 MIB = 1024 * 1024
 
 
@@ -74,6 +77,42 @@ def test_messages_are_found_by_key_and_time(call: Call, topic: str) -> None:
     assert call("message", "tail", topic, "-c", "2", "--format", "body").out == "2\n3\n"
     rows = [json.loads(line) for line in call("message", "tail", topic, "--jsonl").out.splitlines()]
     assert [row["body"] for row in rows] == ["0", "1", "2", "3"]
+
+
+def test_a_body_that_cannot_be_unpacked_is_printed_as_it_is_stored(
+    call: Call, broker: AnyBroker, topic: str
+) -> None:
+    """Its client said that the body is compressed, and it is not."""
+    call("topic", "create", topic, "--queues", "1")
+    with RawConnection(broker.address) as connection:
+        for number, flag in enumerate((0, PACKED, 0)):
+            named = properties_text(UNIQ_KEY=f"ID{topic}{number}", KEYS="k")
+            fields = send_fields(topic, 0, f=flag, i=named)
+            assert connection.call(SEND, fields, f"body {number}".encode()).code == 0
+
+    def by_key() -> bool:
+        return len(call("message", "find", topic, "--key", "k").out.splitlines()) == 3
+
+    eventually(by_key, within_s=WITHIN_S, what="the index has the messages")
+    for words in (
+        ("message", "tail", topic),
+        ("message", "find", topic),
+        ("message", "find", topic, "--key", "k"),
+        ("consume", topic, "--no-follow"),
+        ("consume", topic, "--no-follow", "--group", f"g-{topic}"),
+    ):
+        done = call(*words, "--format", "body")
+        assert (done.code, done.out) == (0, "body 0\nbody 1\nbody 2\n"), words
+        (line,) = done.err.splitlines()
+        assert "/0@1 is as it is stored: the body does not unpack as zlib" in line
+    assert call("consume", topic, "--no-follow", "--group", f"g-{topic}").out == "", "committed"
+    rows = call("message", "tail", topic, "--json").document
+    assert [row.get("body") for row in rows] == ["body 0", None, "body 2"]
+    assert b64decode(rows[1]["body_base64"]) == b"body 1"
+    assert "does not unpack" in rows[1]["unreadable"]
+    place = f"{topic}/{rows[1]['broker']}/0@1"
+    assert "does not unpack" in call("message", "get", place).out
+    assert call("why", place, "--json").document["copies"][0]["message"]["unreadable"]
 
 
 def test_a_search_goes_on_behind_what_it_has_found(call: Call, topic: str) -> None:

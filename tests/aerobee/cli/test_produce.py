@@ -195,6 +195,7 @@ BAD_LINES = {
     '{"body_base64":"?"}': "base64",
     "{oops": "JSON is malformed",
     "[" * 100_000: "Expected `object`",
+    '{"body_base64":"AA==","unreadable":"no zlib"}': "as it was stored, not as it was sent",
     "{}": "neither body nor body_base64",
 }
 

@@ -18,7 +18,7 @@ from aerobee.client.steps.admin.messages import (
     log_order,
     stored_at,
 )
-from aerobee.client.steps.messages import MessageUnreadableError, received
+from aerobee.client.steps.messages import received
 from aerobee.diagnosis import CopyKind, MessageCopy
 from aerobee.errors import TransportError
 from aerobee.remoting.wire.codes import ResponseCode
@@ -142,16 +142,13 @@ def looked_up(
 def copies_in(
     body: bytes | memoryview, broker: str, namespace: str | None
 ) -> Iterator[MessageCopy]:
-    """The copies in a response; a body that cannot be decompressed stays compressed."""
+    """The copies in a response."""
     at = 0
     try:
         for record in records([body]):
             own = body[at : at + record.size]
             at += record.size
-            try:
-                message = next(received(own, broker, namespace))
-            except MessageUnreadableError as error:
-                message = error.message
+            message = next(received(own, broker, namespace))
             kind, group = kind_of(message, namespace)
             yield MessageCopy(
                 kind=kind,

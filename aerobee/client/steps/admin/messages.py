@@ -215,7 +215,7 @@ def read_messages(
 
     `after`: only those behind this message, by store time and offset in the log. `max_bytes`: of
     their bodies; the first message is there in any case.
-    Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
+    Raises: RouteNotFoundError, BrokerError, TransportError.
     """
     collected: list[ReceivedMessage] = []
     room = math.inf if max_bytes is None else max_bytes
@@ -249,7 +249,7 @@ def find_messages(
 
     `after`: the last message of those that were found before; these go on behind it. `max_bytes`:
     of their bodies; the first message is there in any case.
-    Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
+    Raises: RouteNotFoundError, BrokerError, TransportError.
     """
     route = yield from routes.fetch_route(topic, routes.config.request_timeout)
     offsets = Offsets(routes, TOOLS_GROUP)

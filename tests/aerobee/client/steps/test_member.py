@@ -18,9 +18,9 @@ from aerobee.client.steps.polling import PullMember
 from aerobee.errors import (
     BrokerError,
     ClientStateError,
-    CompressionError,
     ConfigurationError,
     ConnectError,
+    MessageUnreadableError,
     QueueNotAssignedError,
     RouteNotFoundError,
     SubscriptionError,
@@ -701,11 +701,25 @@ def test_a_body_that_does_not_unpack_stops_there_and_a_seek_goes_on(
     consumer.pull(T0)
     consumer.pull(T0)
     assert len(consumer.poll(most=10)) == 1
-    with pytest.raises(CompressionError, match="T/broker-a/0 at 101"):
+    with pytest.raises(MessageUnreadableError, match="T/broker-a/0 at 101") as raised:
         stage.perform(consumer.member.poll(10, 1.0))
+    unread = raised.value.message
     stage.answers(GetMaxOffset, answer(offset=200))
-    stage.perform(consumer.member.seek(T0, 102))
+    stage.perform(consumer.member.seek(unread.queue, unread.queue_offset + 1))
     assert consumer.member.holding(T0).broken is None
+
+
+def test_a_body_that_does_not_unpack_is_no_obstacle_where_its_tag_is_not_wanted(
+    stage: Stage, consumer: Consumer
+) -> None:
+    """Brokers compare hashes of tags."""
+    consumer.assign(T0, expression="A")
+    stage.answers(
+        LitePullMessage, pulled(100, then=101, sys_flag=0x301), pulled(101, then=102, tag="A")
+    )
+    consumer.pull(T0)
+    consumer.pull(T0)
+    assert [message.queue_offset for message in consumer.poll()] == [101]
 
 
 def test_queues_take_turns_in_a_poll(stage: Stage, consumer: Consumer) -> None:

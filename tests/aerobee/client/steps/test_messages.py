@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from aerobee.client.message import Message
 from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.messages import UniqIds, batch_item, month_of, property_string, received
-from aerobee.errors import CompressionError, ConfigurationError, TransportError
+from aerobee.errors import ConfigurationError, MessageUnreadableError, TransportError
 from aerobee.store.format import properties, record
 from aerobee.store.format.batch import batch_items
 
@@ -62,20 +62,24 @@ def test_several_records_come_in_order_and_with_their_clients_ids() -> None:
     assert len(second.offset_message_id) == 56
 
 
-def test_what_precedes_a_body_that_does_not_unpack_is_kept() -> None:
-    messages = received(stored(b"a", 0, {}) + stored(b"junk", 0x301, {}, 6), "b", None)
-    assert next(messages).body == b"a"
-    with pytest.raises(CompressionError, match="T/b/1 at 6"):
-        next(messages)
+def test_a_message_whose_body_does_not_unpack_says_so_and_the_others_are_read() -> None:
+    junk = stored(b"junk", 0x301, {}, 6)
+    messages = list(received(stored(b"a", 0, {}) + junk + stored(b"c", 0, {}, 7), "b", None))
+    assert [message.body for message in messages] == [b"a", b"junk", b"c"]
+    whys = [message.unreadable for message in messages]
+    assert (whys[0], whys[2]) == (None, None)
+    assert "does not unpack as zlib" in str(whys[1])
+    error = MessageUnreadableError(messages[1])
+    assert str(error).startswith("message in T/b/1 at 6: the body does not unpack as zlib")
+    assert (error.topic, error.broker, error.address) == ("T", "b", "[::1]:10911")
 
 
-def test_a_body_that_is_not_what_was_stored_is_not_handed_out() -> None:
+def test_a_message_whose_body_is_not_what_was_stored_says_so() -> None:
     altered = bytearray(stored(b"a", 0, {}, 6))
     altered[altered.index(b"a")] ^= 1
-    messages = received(stored(b"a", 0, {}) + bytes(altered), "b", None)
-    assert next(messages).body == b"a"
-    with pytest.raises(CompressionError, match=r"T/b/1 at 6: the body is damaged"):
-        next(messages)
+    whole, damaged = received(stored(b"a", 0, {}) + bytes(altered), "b", None)
+    assert (whole.body, whole.unreadable) == (b"a", None)
+    assert (damaged.body, str(damaged.unreadable)[:19]) == (b"`", "the body is damaged")
 
 
 @given(cut=st.integers(1, len(EXAMPLE) - 1))

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from aerobee import ConsumeFrom, ReceivedMessage
 from aerobee.client.factory import uniq_ids as uniq_ids_of
+from aerobee.client.filters import Filter
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.settings.consumers import PopConfig
 from aerobee.client.steps.deliveries import OPEN_MAX, Deliveries
-from aerobee.client.steps.effects import Ask
+from aerobee.client.steps.effects import Ask, Signal
 from aerobee.client.steps.popping import RECEIPT, Popper
 from aerobee.client.steps.popping_member import HOLD_S, PoppingMember
 from aerobee.client.steps.traces import Traces
@@ -38,6 +40,7 @@ from tests.aerobee.client.fronts import Front
 from tests.aerobee.client.steps.stage import Stage, answer, moved, route
 from tests.aerobee.client.steps.test_assigned import set_mode
 from tests.aerobee.client.steps.test_held_queue import message
+from tests.aerobee.client.steps.test_messages import stored
 from tests.conftest import AnyBroker
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
@@ -252,6 +255,19 @@ def test_queues_are_popped_in_turns_and_given_anew_when_members_change() -> None
     stage.perform(popper.receive("T", 32, 3.0, "A"))
     assert popped_from(stage) == {3}
     assert all(ask.timeout_s <= HOLD_S + 10 for ask in stage.asked(PopMessage))
+
+
+def test_a_body_that_does_not_unpack_keeps_none_of_those_behind_it_away() -> None:
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a"))
+    stage.perform(stage.instance.route("T", 1.0))
+    records = [stored(b"body", flag, {}, at) for at, flag in enumerate((0, 0x301, 0))]
+    times: dict[str, Any] = {"popTime": 1, "invisibleTime": 60_000, "reviveQid": 0, "restNum": 0}
+    stage.answers(PopMessage, answer(body=b"".join(records), startOffsetInfo="0 1 0", **times))
+    popper = Popper(stage.instance, PopConfig(group="g"))
+    queue = MessageQueue("T", "broker-a", 1)
+    messages = stage.perform(popper.pop(queue, 32, 0.0, Filter.of("*"), until=Signal()))
+    assert [message.queue_offset for message in messages] == [0, 2]
 
 
 def test_messages_of_two_topics_popped_in_one_millisecond_are_told_apart() -> None:
