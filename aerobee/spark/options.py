@@ -153,6 +153,10 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     """Which columns, comma between; else the default set."""
     decompress: bool = True
     """Decompress bodies."""
+    on_unreadable: Literal["fail", "keep"] = "fail"
+    """`fail`: a body that cannot be decompressed fails the read, and the error names its message;
+    `keep`: it is read as it is stored, and logged.
+    """
     batch_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     """Rows per Arrow batch."""
     schema_preset: Literal["aerobee", "rocketmq-spark", "kafka"] = "aerobee"
@@ -262,6 +266,10 @@ class StoreOptions(Options, frozen=True, kw_only=True):
     """Which columns, comma between; else the default set."""
     decompress: bool = True
     """Decompress bodies."""
+    on_unreadable: Literal["fail", "keep"] = "fail"
+    """`fail`: a body that cannot be decompressed fails the read, and the error names its message;
+    `keep`: it is read as it is stored, and logged.
+    """
     batch_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     """Rows per Arrow batch."""
 

@@ -50,6 +50,7 @@ from aerobee.spark.jobs.same_log import (
     id_of_store,
     keep_id,
 )
+from aerobee.spark.jobs.sending import has_stored_crc, is_as_stored, is_compressed
 from aerobee.spark.jobs.tables import KINDS, SEGMENT, check_kind
 from aerobee.spark.rows.columns import COLUMNS
 from aerobee.store.format.names import segment_name
@@ -66,9 +67,7 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 STAGING = ".spark-staging-"
 SEGMENTS_PER_WRITE = 4
-POSITIVE = 0x7FFF_FFFF
-"""The bits of a CRC-32 that a record stores."""
-COMPRESSED = 1
+LEFT_AS_STORED = "bodies cannot be decompressed, and are archived as they are stored"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +242,8 @@ class Run:
         entries = []
         for part in group:
             check(part, counts.get(part.start), sealed=sealed)
+            if unreadable := counts[part.start]["unreadable"]:
+                echo(f"segment {part.name}: {unreadable} {LEFT_AS_STORED}", err=True)
             entries.append(entry_of(part, counts[part.start], task.job, self.log_id, sealed=sealed))
         self.make_durable(starts)
         for entry in entries:
@@ -262,6 +263,7 @@ class Run:
             "endingPhysicalOffset": str(group[-1].end),
             "verifyCrc": "true",
             "onCorrupt": "fail",
+            "onUnreadable": "keep",
             "sealedOnly": str(sealed).lower(),
             "columns": ",".join(COLUMNS),
         }
@@ -303,8 +305,8 @@ def counted(rows: DataFrame) -> list[Any]:
     """Aggregates of the table per segment, for a comparison with the layout of the log."""
     from pyspark.sql import functions as sql
 
-    plainly = sql.col("sysFlag").bitwiseAND(COMPRESSED) == 0
-    spoilt = plainly & (sql.crc32("body").bitwiseAND(POSITIVE) != sql.col("bodyCRC"))
+    plainly = ~is_compressed()
+    spoilt = plainly & (~has_stored_crc())
     return (
         rows.groupBy(SEGMENT)
         .agg(
@@ -315,6 +317,7 @@ def counted(rows: DataFrame) -> list[Any]:
             sql.max("commitLogOffset").alias("last"),
             sql.max(sql.col("commitLogOffset") + sql.col("storeSize")).alias("end"),
             sql.sum(spoilt.cast("int")).alias("spoilt"),
+            sql.sum(is_as_stored().cast("int")).alias("unreadable"),
             sql.unix_millis(sql.min("storeTimestamp")).alias("oldest"),
             sql.unix_millis(sql.max("storeTimestamp")).alias("newest"),
         )

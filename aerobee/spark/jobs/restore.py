@@ -41,6 +41,7 @@ from aerobee.spark.jobs.sending import (
     BORN,
     PLACE,
     announce,
+    body_as_sent,
     outgoing,
     place,
     send,
@@ -180,7 +181,7 @@ def counted(rows: DataFrame) -> list[dict[str, Any]]:
 
     plan = rows.groupBy("topic").agg(
         sql.count("*").alias("messages"),
-        sql.sum(sql.length("body").cast("bigint")).alias("bodyBytes"),
+        sql.sum(sql.length(body_as_sent(rows)).cast("bigint")).alias("bodyBytes"),
         (sql.max("queueId") + 1).alias("queues"),
         sql.count(DUE).alias("waiting"),
     )

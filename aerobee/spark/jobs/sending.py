@@ -31,6 +31,10 @@ __all__ = [
     "REPLAY",
     "ResendOptions",
     "announce",
+    "body_as_sent",
+    "has_stored_crc",
+    "is_as_stored",
+    "is_compressed",
     "is_ours_to_send",
     "new_run",
     "not_sent_yet",
@@ -47,10 +51,19 @@ FROM = "AB_REPLAY_FROM"
 """Property with the location that it was read from: what `place` makes."""
 CLOCK_SLACK_MS = 3_600_000
 """How far the clocks of brokers may be behind the clock that named a run."""
+COMPRESSED = 1
+"""The sysFlag bit of a compressed body."""
+CRC_BITS = 0x7FFF_FFFF
+"""The bits of a CRC-32 that a record stores."""
+READABLE = "not (sysFlag & 1 = 1 and crc32(body) & 2147483647 = bodyCRC)"
+STILL_COMPRESSED = (
+    " has a body that was read as it is stored, and that cannot be sent so; "
+    f'leave such messages out: --where "{READABLE}"'
+)
 RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 NEEDED = (
     *("topic", "brokerName", "queueId", "queueOffset", "commitLogOffset"),
-    *("body", "tags", "keys", "properties", "msgId", "flag"),
+    *("body", "tags", "keys", "properties", "msgId", "flag", "sysFlag", "bodyCRC"),
 )
 """The columns of a read that `outgoing` needs."""
 BORN = "bornTimestamp"
@@ -156,7 +169,8 @@ def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool)
     kept = sql.map_filter(properties, lambda name, _value: is_ours_to_send(name))
     return messages.select(
         topic.alias("topic"),
-        *("body", "tags", "keys"),
+        body_as_sent(messages).alias("body"),
+        *("tags", "keys"),
         sql.map_concat(
             kept, sql.create_map(sql.lit(REPLAY), sql.lit(run), sql.lit(FROM), place_of(messages))
         ).alias("properties"),
@@ -166,6 +180,36 @@ def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool)
         *([BORN] if BORN in messages.columns else []),
         *([_not_past(DUE)] if DUE in messages.columns else []),
     )
+
+
+def is_compressed() -> Column:
+    """Whether the body of a message was compressed by its producer."""
+    from pyspark.sql import functions as sql
+
+    return sql.col("sysFlag").bitwiseAND(COMPRESSED) != 0
+
+
+def has_stored_crc() -> Column:
+    """Whether a body is byte by byte that of its record."""
+    from pyspark.sql import functions as sql
+
+    return sql.crc32("body").bitwiseAND(CRC_BITS) == sql.col("bodyCRC")
+
+
+def is_as_stored() -> Column:
+    """Whether the body of a row is compressed: it could not be decompressed, or nobody tried."""
+    return is_compressed() & has_stored_crc()
+
+
+def body_as_sent(messages: DataFrame) -> Column:
+    """The bodies, of which none is still compressed: no producer may send that as a body.
+
+    Where one is, the query fails with the place of its message.
+    """
+    from pyspark.sql import functions as sql
+
+    why = sql.concat(sql.lit("the message at "), place_of(messages), sql.lit(STILL_COMPRESSED))
+    return sql.when(is_as_stored(), sql.raise_error(why)).otherwise(sql.col("body"))
 
 
 def _not_past(name: str) -> Column:

@@ -25,7 +25,7 @@ from aerobee.spark.rows.columns import (
     arrow_schema,
     sources_of,
 )
-from aerobee.spark.rows.records import BYTES_MAX, ChunkTooLarge, Rows, damaged
+from aerobee.spark.rows.records import BYTES_MAX, Bodies, ChunkTooLarge, Rows, damaged
 from aerobee.store.format import record
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Decoder:
         columns: Sequence[str],
         *,
         broker_name: str | None = None,
-        decompress: bool = True,
+        bodies: Bodies = Bodies.DECOMPRESSED,
         batch_rows: int = BATCH_ROWS,
         batch_bytes: int = BATCH_BYTES,
         tags: frozenset[str] | None = None,
@@ -72,7 +72,7 @@ class Decoder:
             raise ConfigurationError(f"option batchBytes: {batch_bytes}, at most {BYTES_MAX}")
         self.columns = tuple(columns)
         self.broker_name = broker_name
-        self.decompress = decompress
+        self.bodies = bodies
         self.batch_rows = batch_rows
         self.batch_bytes = batch_bytes
         self.tags = None if tags is None else pa.array(sorted(tags), pa.string())
@@ -245,7 +245,7 @@ BUILDERS: dict[str, Callable[[Rows, Decoder], Any]] = {
     "queueOffset": lambda rows, _: pa.array(rows.number("queue_offset")),
     "keys": lambda rows, _: rows.properties.value_of(b"KEYS"),
     "tags": lambda rows, _: rows.properties.value_of(b"TAGS"),
-    "body": lambda rows, decoder: rows.bodies(decoder.decompress, decoder.batch_bytes),
+    "body": lambda rows, decoder: rows.bodies(decoder.bodies, decoder.batch_bytes),
     "bornTimestamp": lambda rows, _: rows.instants("born_timestamp"),
     "storeTimestamp": lambda rows, _: rows.instants("store_timestamp"),
     "properties": lambda rows, _: rows.properties.map(),

@@ -7,6 +7,8 @@ make it for their rows only. Lengths are checked before anything is read by them
 from __future__ import annotations
 
 import ipaddress
+import logging
+from enum import Enum
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -48,6 +50,24 @@ def _dtype(layout: Any) -> np.dtype[Any]:
 
 HEADS = {family: _dtype(layout) for family, layout in record.HEADS.items()}
 """By the two address-family bits of the sysFlag."""
+
+
+log = logging.getLogger("aerobee.spark")
+
+
+class Bodies(Enum):
+    """The form of bodies in rows."""
+
+    STORED = "as they are stored"
+    DECOMPRESSED = "decompressed; one that cannot be is an error"
+    READABLE = "decompressed; one that cannot be as it is stored"
+
+    @classmethod
+    def of(cls, decompress: bool, on_unreadable: str) -> Bodies:
+        """The form that two options of a read name."""
+        if not decompress:
+            return cls.STORED
+        return cls.READABLE if on_unreadable == "keep" else cls.DECOMPRESSED
 
 
 class ChunkTooLarge(Exception):
@@ -114,13 +134,13 @@ class Rows:
         """The properties of each row."""
         return Properties(self._take(4))
 
-    def bodies(self, decompress: bool, room: int) -> Any:
-        """Bodies as they are stored, or decompressed up to about `room` bytes; one row always fits.
+    def bodies(self, form: Bodies, room: int) -> Any:
+        """Bodies in this form, decompressed up to about `room` bytes; one row always fits.
 
         Raises: CompressionError, ChunkTooLarge.
         """
         stored = self._take(0)
-        if not decompress:
+        if form is Bodies.STORED:
             return stored
         flags = self.number("sys_flag")
         packed = np.flatnonzero(flags & COMPRESSED)
@@ -128,10 +148,15 @@ class Rows:
             return stored
         bodies = []
         for row in packed.tolist():
+            packed_body = stored[row].as_buffer()
             try:
-                body = unpacked(stored[row].as_buffer(), int(flags[row]))
+                body = unpacked(packed_body, int(flags[row]))
             except CompressionError as error:
-                raise CompressionError(f"{self._place(row)}: {error}") from error
+                text = f"{self._place(row)}: {error}"
+                if form is Bodies.DECOMPRESSED:
+                    raise CompressionError(text) from error
+                log.warning("%s; it is read as it is stored", text)
+                body = packed_body.to_pybytes()
             room -= len(body)
             if room < 0 and self.count > 1:
                 raise ChunkTooLarge(max(1, row))

@@ -15,6 +15,7 @@ from aerobee.client.namespaces import plain
 from aerobee.errors import RecordDamagedError
 from aerobee.spark.brokers import cluster_of
 from aerobee.spark.rows.decode import Decoder
+from aerobee.spark.rows.records import Bodies
 from aerobee.spark.source.fetcher import Chunk, PullSettings, pulled
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def record_batches(
         decoder = Decoder(
             names,
             broker_name=what.broker,
-            decompress=options.decompress,
+            bodies=Bodies.of(options.decompress, options.on_unreadable),
             batch_rows=options.batch_rows,
             batch_bytes=options.batch_bytes,
             tags=tags_of(options),

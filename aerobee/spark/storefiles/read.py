@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from aerobee.spark.rows.decode import Decoder
-from aerobee.spark.rows.records import FIRST_MS, LAST_MS
+from aerobee.spark.rows.records import FIRST_MS, LAST_MS, Bodies
 from aerobee.spark.source.plan import tiny_together
 from aerobee.spark.storefiles.damage import Damage, data_lost, removed
 from aerobee.spark.storefiles.end import End, end_of_data
@@ -189,7 +189,7 @@ def read(
     decoder = Decoder(
         names,
         broker_name=options.broker_name,
-        decompress=options.decompress,
+        bodies=Bodies.of(options.decompress, options.on_unreadable),
         batch_rows=options.batch_rows,
     )
     choice = _Choice(options)

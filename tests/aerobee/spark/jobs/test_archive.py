@@ -14,10 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs import archive as job
+from aerobee.spark.jobs import replay, restore
 from aerobee.spark.jobs.archive import Archive, archive
 from aerobee.spark.jobs.common import Source
 from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
+from aerobee.spark.jobs.sending import READABLE
 from aerobee.spark.storefiles.files import segments_of
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.names import segment_name
@@ -33,6 +35,7 @@ from tests.aerobee.spark.jobs.killing import (
 )
 from tests.aerobee.spark.jobs.lakes import (
     SEGMENT_BYTES,
+    SEND,
     Message,
     archived,
     as_sent,
@@ -41,6 +44,8 @@ from tests.aerobee.spark.jobs.lakes import (
     sealed,
     talk,
 )
+from tests.aerobee.spark.jobs.running import run_job
+from tests.kit.raw_client import RawConnection, properties_text, send_fields
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -208,6 +213,37 @@ def test_a_damaged_segment_keeps_none_of_the_others_waiting(
     assert told == [segment_name(start) for start in sealed(store)[1:]]
     assert f"segment {segment_name(0)} is not archived: " in err
     assert not (store / "archive").exists(), "as it was asked for"
+
+
+def test_a_body_that_cannot_be_unpacked_is_archived_as_it_is_stored_and_never_sent_so(
+    spark: SparkSession,
+    start_broker: StartBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its client said that the body is compressed, and it is not."""
+    broker = start_broker()
+    make_topic(broker, "bills", 1)
+    talk(broker, EARLY["bills", 0][:3])
+    with RawConnection(broker.address) as connection:
+        fields = send_fields("bills", 0, f=1, i=properties_text(UNIQ_KEY="IDraw"))
+        assert connection.call(SEND, fields, b"not packed").code == 0
+    say(broker, SQUEEZED, compressed=True)
+    lake = tmp_path / "lake"
+    outcome = archive(spark, task(broker.data, lake, tail=True, marks=False, broker_name="b"))
+    assert outcome.failed == {}
+    assert f"segment {segment_name(0)}: 1 bodies cannot be decompressed" in capsys.readouterr().err
+    bodies = {row["msgId"]: bytes(row["body"]) for row in archived(spark, lake).collect()}
+    assert (bodies["IDraw"], bodies["IDz"]) == (b"not packed", SQUEEZED.body)
+    for command, *words in (
+        (replay.command, "--topic", "bills", "--to-topic", "copy"),
+        (restore.command, "--to-topic", "copy"),
+    ):
+        given = [*words, "--namesrv", broker.namesrv_address, "--archive", str(lake)]
+        with pytest.raises(AerobeeError, match=r"message at b/bills/0/3/.* read as it is stored"):
+            run_job(command, *given, capsys=capsys)
+        (row,) = run_job(command, *given, "--where", READABLE, capsys=capsys).rows
+        assert row["messages"] == 4
 
 
 def test_what_cannot_work_is_said_before_anything_is_read(

@@ -22,6 +22,7 @@ from aerobee.spark.rows import decode as arrowdecode
 from aerobee.spark.rows import records as arrowrows
 from aerobee.spark.rows.columns import COLUMNS, DEFAULT, PRESETS, arrow_schema
 from aerobee.spark.rows.decode import Decoder, starts_of
+from aerobee.spark.rows.records import Bodies
 from aerobee.store.format import message_id, properties, record
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 
@@ -256,7 +257,7 @@ def test_only_messages_with_exactly_the_wanted_tag() -> None:
 def test_bodies_stay_packed_when_told() -> None:
     packed = zlib.compress(b"x" * 100)
     log = log_of({"body": packed, "sys_flag": 1})
-    assert rows(log, ("body",), decompress=False) == [{"body": packed}]
+    assert rows(log, ("body",), bodies=Bodies.STORED) == [{"body": packed}]
     assert rows(log, ("body",)) == [{"body": b"x" * 100}]
 
 
@@ -275,6 +276,18 @@ def test_a_body_that_does_not_unpack_is_named(body: bytes, sys_flag: int, why: s
     with pytest.raises(CompressionError, match=f"topic T in queue 1 at offset 1: .*{why}"):
         rows(log, ("body",))
     assert len(rows(log, ("topic",))) == 2
+
+
+def test_a_body_that_does_not_unpack_stays_as_it_is_stored_when_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    packed = [b"no zlib", zlib.compress(b"x" * 100), zlib.compress(b"y" * 100)[:-4]]
+    log = log_of({}, *({"body": body, "sys_flag": 1} for body in packed))
+    found = [row["body"] for row in rows(log, ("body",), bodies=Bodies.READABLE)]
+    assert found[1:] == [packed[0], b"x" * 100, packed[2]]
+    assert [line.getMessage().split(":")[0] for line in caplog.records] == [
+        f"the message of topic T in queue 1 at offset {offset}" for offset in (1, 3)
+    ]
 
 
 def test_what_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
