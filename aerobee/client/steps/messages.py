@@ -13,7 +13,12 @@ from aerobee.client.compression import UNPACKED_MAX, TooLargeError, unpack
 from aerobee.client.message import BUYER_ID, ReceivedMessage, timer_of
 from aerobee.client.namespaces import plain
 from aerobee.client.send_result import MessageQueue
-from aerobee.errors import CompressionError, ConfigurationError, TransportError
+from aerobee.errors import (
+    CompressionError,
+    ConfigurationError,
+    MessageUnreadableError,
+    TransportError,
+)
 from aerobee.store.format import message_id, properties, record
 from aerobee.store.format.batch import BATCH_HEAD
 from aerobee.store.format.priority import PRIORITY, priority_of
@@ -118,6 +123,19 @@ def received(
                 raise NoRoom(at - stored.size) from None
             plain_body, why = bytes(stored.body), str(error)
         yield _with_body(stored, plain_body, broker_name, namespace, why)
+
+
+def readable(body: bytes | memoryview, broker: str, namespace: str | None) -> ReceivedMessage:
+    """The message that a broker sent with a request.
+
+    Raises: MessageUnreadableError, TransportError.
+    """
+    message = next(received(body, broker, namespace), None)
+    if message is None:
+        raise TransportError(f"broker {broker} sent no record").about(broker=broker)
+    if message.unreadable is not None:
+        raise MessageUnreadableError(message)
+    return message
 
 
 def as_stored(

@@ -229,13 +229,14 @@ class Puller:
             for message in received(answer.body, name, namespace, lambda: held.room_bytes):
                 seen += 1
                 held.stored_at = message.stored_at
-                if message.queue_offset >= held.next_offset:
-                    if wants(message.tag):
-                        if message.unreadable is not None:
-                            held.broken = MessageUnreadableError(message)
-                            break
-                        held.add(message)
-                    held.next_offset = message.queue_offset + 1
+                if message.queue_offset < held.next_offset:
+                    continue
+                if wants(message.tag):
+                    if message.unreadable is not None:
+                        held.broken = MessageUnreadableError(message)
+                        break
+                    held.add(message)
+                held.next_offset = message.queue_offset + 1
         except NoRoom:
             whole = False
         held.count_pull(seen, whole=whole)

@@ -25,7 +25,7 @@ from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import Cache, HeldQueue, Subscription
 from aerobee.client.steps.hooking import after_consume, before_consume
 from aerobee.client.steps.member import Member
-from aerobee.client.steps.messages import received
+from aerobee.client.steps.messages import readable
 from aerobee.client.steps.sending_back import hand_back, retry_topic, send_back
 from aerobee.errors import AerobeeError, MessageUnreadableError
 from aerobee.hooks import ConsumeContext, ConsumeOutcome
@@ -152,14 +152,11 @@ class PushMember(Member):
         header = request.header(ConsumeMessageDirectly)
         if self.stopping or len(self._direct) >= DIRECT_MAX:
             return Answer(ResponseCode.SYSTEM_BUSY, remark="no handler is free: try again later")
+        namespace = self.instance.config.namespace
         try:
-            namespace = self.instance.config.namespace
-            message = next(received(request.body, header.broker_name or "", namespace))
-        except (AerobeeError, StopIteration) as error:
+            message = readable(request.body, header.broker_name or "", namespace)
+        except AerobeeError as error:
             return Answer(ResponseCode.SYSTEM_ERROR, remark=f"no message to handle: {error}")
-        if message.unreadable is not None:
-            why = f"no message to handle: {message.unreadable}"
-            return Answer(ResponseCode.SYSTEM_ERROR, remark=why)
         direct = DirectConsumption(replace(message, topic=message.original_topic))
         self._direct.append(direct)
         self.wake_one()

@@ -16,15 +16,10 @@ from typing import TYPE_CHECKING
 
 from aerobee.client.namespaces import plain, wrapped
 from aerobee.client.steps.effects import Ask, Wait
-from aerobee.client.steps.messages import received
+from aerobee.client.steps.messages import readable
 from aerobee.client.steps.questions import Check, Checks
 from aerobee.client.transaction import Transaction, TransactionState
-from aerobee.errors import (
-    AerobeeError,
-    ConfigurationError,
-    MessageUnreadableError,
-    TransactionError,
-)
+from aerobee.errors import AerobeeError, ConfigurationError, TransactionError
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.transaction import CheckTransactionState, EndTransaction
 from aerobee.store.format.message_id import read_offset_id
@@ -187,15 +182,11 @@ def commit_log_offset(result: SendResult) -> int:
 def serve_check(instance: Instance, request: Command, address: str) -> int:
     """Add a broker's check to those of its producer group."""
     header = request.header(CheckTransactionState)
+    namespace = instance.config.namespace
     try:
-        namespace = instance.config.namespace
-        message = next(received(request.body, header.broker_name or address, namespace))
-    except (AerobeeError, StopIteration) as error:
+        message = readable(request.body, header.broker_name or address, namespace)
+    except AerobeeError as error:
         log.warning("broker %s asks about a transaction that cannot be read: %s", address, error)
-        return ResponseCode.SYSTEM_ERROR
-    if message.unreadable is not None:
-        why = MessageUnreadableError(message)
-        log.warning("broker %s asks about a transaction that cannot be read: %s", address, why)
         return ResponseCode.SYSTEM_ERROR
     checks = instance.checks.get(plain(message.properties.get(GROUP, ""), namespace))
     if checks is None:

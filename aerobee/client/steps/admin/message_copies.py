@@ -143,12 +143,9 @@ def copies_in(
     body: bytes | memoryview, broker: str, namespace: str | None
 ) -> Iterator[MessageCopy]:
     """The copies in a response."""
-    at = 0
+    messages = received(body, broker, namespace)
     try:
-        for record in records([body]):
-            own = body[at : at + record.size]
-            at += record.size
-            message = next(received(own, broker, namespace))
+        for record, message in zip(records([body]), messages, strict=True):
             kind, group = kind_of(message, namespace)
             yield MessageCopy(
                 kind=kind,
