@@ -228,18 +228,25 @@ def sound_end(
 ) -> tuple[int, int]:
     """The end of the records from `begin` on that lost nothing, and the begin of the last one.
 
-    The CRC covers the body only, but all of these are ours and have closed properties. A kill
-    leaves one that is not whole, the last; a power cut may lose any page. `before` begins the
-    record in front of them, `last` the last one before `end`.
+    The CRC covers the body only, but records of ours have closed properties. Records of a Java
+    master of 4.9.1 to 5.1.4 have not, as the record in front shows: there zeros tell what was never
+    written. A kill leaves one that is not whole, the last; a power cut may lose any page. `before`
+    begins the record in front of them, `last` the last one before `end`.
     """
+    front = log.header_at(before)
+    is_whole = is_closed if front is None or is_closed(front.properties) else _ends_in_no_zero
     tail = log.header_at(last)
-    if killed and (tail is None or is_closed(tail.properties)):
+    if killed and (tail is None or is_whole(tail.properties)):
         return end, last
     for position, header in log.walk(begin, end):
-        if not is_closed(header.properties) and (position == last or not killed):
+        if not is_whole(header.properties) and (position == last or not killed):
             return position, before
         before = position
     return end, last
+
+
+def _ends_in_no_zero(properties: bytes) -> bool:
+    return not properties.endswith(b"\0")
 
 
 def _behind(log: CommitLog, physical_offset: int) -> Iterator[int]:

@@ -4,6 +4,7 @@ import errno
 import threading
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,23 +17,31 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.format.ha import NEVER_COUNTS, ReportReader, encode_frame, encode_frames
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import blank, encode
+from aerobee.store.message_store import MessageStore
 from aerobee.store.replication import log_in
 from aerobee.store.replication.arriving import STEP_RECORDS
 from aerobee.store.replication.log_in import RECEIVE_LEAST_BYTES
 from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
-from tests.kit.running_store import durable, running_store
-from tests.kit.store_model import LOG_BYTES, draft, queue_files, read_queue
+from tests.kit.running_store import TrioClock, durable, roll_at_once, running_store
+from tests.kit.store_model import LOG_BYTES, draft, queue_files, read_queue, small_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from aerobee.store.errors import ReplicationRefused
-    from aerobee.store.message_store import MessageStore
 
 RECORD = encode(draft(body=b"one"), 0, 0, 1_700_000_000_000)
 BIG: dict[str, Any] = {"mapped_file_size_commit_log_bytes": 1 << 20}
+
+
+def of_java_4(number: int, physical_offset: int) -> bytes:
+    """A message of a Java broker of 4.9, which leaves out the last 0x02 of its properties."""
+    properties = b"KEYS\x01k\x02UNIQ_KEY\x01%d" % number
+    closed = encode(draft(properties=properties), number, physical_offset, 1_700_000_000_000)
+    front, length = closed[4 : -len(properties) - 3], len(properties).to_bytes(2, "big")
+    return (len(closed) - 1).to_bytes(4, "big") + front + length + properties
 
 
 def records(count: int) -> bytes:
@@ -519,3 +528,49 @@ async def test_a_master_counts_no_shadow(tmp_path: Path, mock_clock: MockClock) 
             await until(lambda: slave.commit_log.max_offset == end)
             assert master.log_out.held_by(1) == -1
             assert log_bytes(two) == log_bytes(one)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("torn", [0, 3])
+@pytest.mark.parametrize("ended", ["killed", "without power"])
+async def test_a_slave_of_java_4_keeps_what_it_has_reported(
+    tmp_path: Path, ended: str, torn: int
+) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    disk, ends = FaultyDisk(root), [0]
+    store = MessageStore(
+        small_config(root, flush_disk_type=FlushDiskType.SYNC_FLUSH), disk=disk, clock=TrioClock()
+    )
+    roll_at_once(store)
+    store.load()
+    store.be_slave()
+
+    async def take(master: FakeMaster, count: int) -> None:
+        for _ in range(count):
+            record = of_java_4(len(ends) - 1, ends[-1])
+            await master.send(encode_frame(ends[-1], record))
+            ends.append(ends[-1] + len(record))
+        await until(lambda: master.reports[-1] == ends[-1])
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        async with master_of(store) as master:
+            await take(master, 3)
+            assert await store.flush_queues()
+            await take(master, 4)
+        nursery.cancel_scope.cancel()
+    store.sync_thread.stop()
+    if ended == "killed":
+        disk.kill()
+    else:
+        root = disk.power_cut(tmp_path / "after", Random(1), keep=0)
+        disk = FaultyDisk(root)
+    with (root / "commitlog" / segment_name(0)).open("r+b") as segment:
+        segment.seek(ends[-1] - torn)
+        segment.write(bytes(torn))
+    after = MessageStore(small_config(root), disk=disk, clock=TrioClock())
+    recovery = after.load()
+    after.let_go()
+    assert recovery.end_offset == ends[-2 if torn else -1]
+    assert after.max_offset("T", 0) == (6 if torn else 7)
