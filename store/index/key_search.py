@@ -10,10 +10,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aerobee.store.errors import Unreadable
 from aerobee.store.format.faults import NoRecord
 from aerobee.store.format.index import keys_of
 from aerobee.store.format.record import parse
-from aerobee.store.messages.checked_reads import damage_of
+from aerobee.store.messages.checked_reads import Damage, damage_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.index.index_walk import IndexWalk
     from aerobee.store.log.commit_log import CommitLog, ReadLog
-    from aerobee.store.messages.checked_reads import Damage
 
 QUERY_BYTES_MAX: Final = 8 << 20
 """Bytes of messages in one answer; the first is always in it."""
@@ -133,6 +133,10 @@ class KeySearch:
             view = self._log.record(physical_offset, None, read)
         except FileNotFoundError:
             # Its segment was just deleted.
+            return
+        except Unreadable as error:
+            # The other messages with the key are an answer all the same.
+            self.damaged.append(Damage(physical_offset, "", -1, -1, str(error)))
             return
         if view is None:
             return

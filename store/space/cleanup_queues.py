@@ -87,25 +87,37 @@ class QueueCleanup:
         whole = True
         for batch in _batches(list(self._queues.table.values())):
             searches = [queue.unit_search() for queue in batch]
-            try:
-                firsts = await self._disk.in_thread(self._search, searches, min_offset)
-                for queue, search, first in zip(batch, searches, firsts, strict=True):
-                    begin = queue.min_offset
-                    queue.raise_min_offset(first, search, min_offset)
-                    if queue.min_offset > begin:
-                        gone = DeletedRange(queue.topic, queue.queue_id, begin, queue.min_offset)
-                        ranges.append(gone)
-            except OSError as error:
-                log.warning("cleanup.queue_unreadable", error=str(error))
+            firsts = await self._disk.in_thread(self._search, searches, min_offset)
+            unreadable: OSError | None = None
+            for queue, search, first in zip(batch, searches, firsts, strict=True):
+                begin = queue.min_offset
+                try:
+                    queue.raise_min_offset(_offset(first), search, min_offset)
+                except OSError as error:
+                    # The other queues follow all the same.
+                    unreadable = error
+                    continue
+                if queue.min_offset > begin:
+                    gone = DeletedRange(queue.topic, queue.queue_id, begin, queue.min_offset)
+                    ranges.append(gone)
+            if unreadable is not None:
+                log.warning("cleanup.queue_unreadable", error=str(unreadable))
                 whole = False
-                continue
             for queue in batch:
                 whole = await self._delete_files(queue) and whole
         return ranges, whole
 
-    def _search(self, searches: list[UnitSearch], min_offset: int) -> list[int]:
-        """For a thread. Raises: OSError."""
-        return [search.first_at_or_after(min_offset, self._disk) for search in searches]
+    def _search(self, searches: list[UnitSearch], min_offset: int) -> list[int | OSError]:
+        """The first message of each queue that is left, or why that cannot be read. For a
+        thread.
+        """
+        firsts: list[int | OSError] = []
+        for search in searches:
+            try:
+                firsts.append(search.first_at_or_after(min_offset, self._disk))
+            except OSError as error:
+                firsts.append(error)
+        return firsts
 
     async def _delete_files(self, queue: ConsumeQueue) -> bool:
         paths = queue.take_expired()
@@ -196,6 +208,13 @@ class QueueCleanup:
         for folder in (directory, directory.parent):
             with contextlib.suppress(OSError):
                 self._disk.remove_directory(folder)
+
+
+def _offset(first: int | OSError) -> int:
+    """The result of a search. Raises: OSError where it has failed."""
+    if isinstance(first, OSError):
+        raise first
+    return first
 
 
 def _batches(queues: list[ConsumeQueue]) -> Iterator[list[ConsumeQueue]]:

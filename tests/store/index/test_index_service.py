@@ -17,7 +17,7 @@ from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.format.index import INDEX_ENTRY, INDEX_SLOT, index_key, key_hash, keys_of
 from aerobee.store.format.names import CHECKPOINT
 from aerobee.store.format.properties import encode
-from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK, queue_offsets
 from aerobee.store.index import index_service
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.index_candidates import candidates
@@ -341,6 +341,20 @@ async def test_a_sector_that_cannot_be_read_costs_the_keys_of_its_messages(tmp_p
         clock.ms += 10_001
     await settle(store)
     assert {*range(4), *range(6, 20)} <= {*found_of(store, offsets)}
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_a_query_leaves_out_what_the_disk_cannot_read(tmp_path: Path) -> None:
+    disk = WornDisk()
+    store, _ = open_store(tmp_path / "d", disk, clock=ManualClock(), **MANY, **LONG)
+    for number in range(20):
+        put(store, "k", body=b"worn" * (number == 5) + bytes(9_000))
+    await settle(store)
+    disk.bad = b"worn"
+    answer = await store.index.query("T", "k", 32, 0, FOR_EVER)
+    assert queue_offsets(answer.records) == [*range(5), *range(6, 20)]
+    assert store.stats.records_damaged == 1
     assert await store.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -161,6 +162,28 @@ async def test_queues_that_cannot_be_read_are_tried_again(
         assert store.get("T", 0, 0, 1).status is GetStatus.MESSAGE_WAS_REMOVING
         await store.space.queues.follow(store.commit_log.min_offset)
         assert told == [DeletedRange("T", 0, 0, 8)]
+
+
+@pytest.mark.trio
+async def test_a_queue_that_cannot_be_read_keeps_no_other_from_following(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with quiet_store(tmp_path, disk) as (store, told):
+        for topic in ("T", "U", "V"):
+            put(store, topic, 20)
+        assert await store.flush_queues()
+        worn = Fault(name="pread", path="consumequeue/U", times=1_000)
+        disk.faults.append(worn)
+        await lose(store, 13)
+        follow = partial(store.space.queues.follow, store.commit_log.min_offset)
+        await follow()
+        assert told == [DeletedRange("T", 0, 0, 20), DeletedRange("V", 0, 0, 12)]
+        assert queue_files(tmp_path, "T") == queue_files(tmp_path, "V") == [10]
+        assert queue_files(tmp_path, "U") == [0, 10]
+        worn.times = 0
+        await follow()
+        assert told[2:] == [DeletedRange("U", 0, 0, 20)]
 
 
 @pytest.mark.trio
