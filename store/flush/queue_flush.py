@@ -164,7 +164,15 @@ class QueueFlush:
             if writes and not await self._write_out(writes):
                 return None
             await trio.lowlevel.checkpoint()
+        self._all_written()
         return units
+
+    def _all_written(self) -> None:
+        """Record that no queue is left that cannot be written: one that was may be deleted."""
+        if self._write_failures:
+            self._write_failures = 0
+            log.info("flush.queue_write_recovered")
+            self._hooks.on_stuck(None)
 
     async def _write_out(self, writes: list[TailWrite]) -> bool:
         try:
@@ -175,10 +183,6 @@ class QueueFlush:
                 log.error("flush.queue_write_failed", error=str(error), tries=self._write_failures)
             self._hooks.on_stuck(error)
             return False
-        if self._write_failures:
-            self._write_failures = 0
-            log.info("flush.queue_write_recovered")
-            self._hooks.on_stuck(None)
         self._queues.mark_written(writes)
         return True
 

@@ -167,14 +167,14 @@ class Allocator:
         self._running = True
         try:
             while True:
-                self._wanted = trio.Event()
+                # Before the attempt, so that wishes of the meantime are not lost.
+                self._wanted, self._again = trio.Event(), trio.Event()
                 if not self._due():
                     with trio.move_on_after(LOOK_S):
                         await self._wanted.wait()
                 elif await self._prepare(self._next_path()):
                     await self._wanted.wait()
                 else:
-                    self._again = trio.Event()
                     with trio.move_on_after(RETRY_S):
                         await self._again.wait()
         finally:

@@ -490,6 +490,29 @@ async def test_a_full_disk_under_the_queues_refuses_writes_until_there_is_room(
 
 
 @pytest.mark.trio
+async def test_writes_go_on_when_the_queue_that_could_not_be_written_is_deleted(
+    tmp_path: Path,
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with running_store(tmp_path, disk) as store:
+        for topic in ("Kept", "T"):
+            store.put(draft(topic))
+            store.dispatch()
+        full = Fault(name="pwrite", path="consumequeue/T", error=errno.ENOSPC, times=9)
+        disk.faults.append(full)
+        for _ in range(2):
+            assert not await store.flush_queues()
+            assert store.flags.has(Flag.LOGIC_DISK_FULL)
+        assert await store.space.queues.destroy_topics(["T"]) == [("T", 0)]
+        assert await store.flush_queues()
+        assert full.times == 7
+        full.times = 0
+        for topic in ("Kept", "T"):
+            assert store.put(draft(topic)).status is PutStatus.PUT_OK
+        store.dispatch()
+
+
+@pytest.mark.trio
 async def test_a_failed_sync_of_a_queue_is_final_as_well(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     async with running_store(tmp_path, disk, clean=False) as store:

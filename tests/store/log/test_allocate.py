@@ -232,6 +232,32 @@ async def test_no_room_for_a_segment_that_is_not_needed_yet_refuses_nothing(
 
 
 @pytest.mark.trio
+async def test_a_segment_that_is_needed_right_behind_a_failed_try_is_made_at_once(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not ten seconds later: the clock stands."""
+    disk = FaultyDisk(tmp_path)
+    async with running_store(tmp_path, disk, prepares=True) as store:
+        await until_ready(store, 0)
+        token, statuses = trio.lowlevel.current_trio_token(), list[PutStatus]()
+
+        def need() -> None:
+            statuses.append(store.put(draft(body=BIG)).status)
+
+        def warned(*_: object, **__: object) -> None:
+            # Others have their turn before the allocator waits.
+            token.run_sync_soon(need)
+
+        monkeypatch.setattr("aerobee.store.log.allocate.log.warning", warned)
+        disk.faults.append(Fault(**NO_ROOM))  # type: ignore[arg-type]  # as declared above
+        assert store.put(draft(body=BIG)).status is PutStatus.PUT_OK
+        await until_ready(store, LOG_BYTES)
+        assert statuses == [PutStatus.SEGMENT_LATE]
+        assert store.put(draft(body=BIG)).physical_offset == LOG_BYTES
+        store.dispatch()
+
+
+@pytest.mark.trio
 async def test_without_a_needed_segment_writes_are_refused_and_go_on_by_themselves(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
