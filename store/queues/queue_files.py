@@ -54,13 +54,15 @@ class QueueFiles:
         return self._sizes.values()
 
     def _drop_wrong_sizes(self) -> None:
-        """A file of another length ends the queue there: its units can be built from the log."""
-        expected = next(iter(self._paths), 0)
+        """A file of another length, or in another place, ends the queue there: its units can be
+        built from the log.
+        """
+        expected = file_start(next(iter(self._paths), 0), self.file_size)
         for start in self._paths:
             size = self._sizes.pop(start, self.file_size)
             if start != expected or size != self.file_size:
                 # An empty file never held a unit: a crash came between creating and sizing it.
-                self.damaged = size > 0 or start != next(reversed(self._paths))
+                self.damaged = size != 0 or start != next(reversed(self._paths))
                 self.remove_files_from(start)
                 return
             expected = start + self.file_size

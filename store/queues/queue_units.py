@@ -289,7 +289,7 @@ class QueueUnits(QueueFiles):
         if len(self._paths) != 1:
             return False
         [(start, path)] = self._paths.items()
-        if self._sizes.get(start, self.file_size) != self.file_size:
+        if start % self.file_size or self._sizes.get(start, self.file_size) != self.file_size:
             return False
         with self._disk.open(path, writable=False) as handle:
             [*ranges] = handle.data_ranges(0, self.file_size)

@@ -496,6 +496,37 @@ def test_an_all_zero_queue_file_is_removed(model: StoreModel, clean: bool) -> No
     model.check_store()
 
 
+def misplace(path: Path) -> None:
+    path.rename(path.with_name(segment_name(UNIT_SIZE)))
+
+
+def link_elsewhere(path: Path) -> None:
+    path.symlink_to(path.rename(path.parents[4] / "elsewhere"))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("change", [misplace, link_elsewhere])
+def test_a_queue_file_in_another_place_is_built_again(
+    tmp_path: Path, change: Callable[[Path], None], clean: bool
+) -> None:
+    model = StoreModel(tmp_path / "d")
+    for number in range(6):
+        model.put("T", number % 2, BIG)
+        model.store.dispatch()
+    flush_everything(model.store, model.disk)
+    model.put("T", 1, BIG)
+    if clean:
+        assert trio.run(model.store.close)
+    else:
+        model.disk.kill()
+    change(queue_directory(model) / segment_name(0))
+    _, recovery = reopen(model)
+    assert recovery.rebuilt_queues == 1
+    model.check_store()
+    check_directory(model.root)
+    model.disk.kill()
+
+
 def test_units_behind_the_end_of_the_log_are_cut(model: StoreModel) -> None:
     model.store.queues.write_all(sync=False)
     model.disk.kill()
