@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +29,7 @@ import click
 from aerobee.cli.border import REFUSED, STORE_REFUSED, complain
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.output import Output, output_options, progress
+from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,14 +76,12 @@ def backup(
 
     Example: aerobee backup /backup/2026-01-31
     """
-    from aerobee.errors import ConfigurationError
-
     if not target.name:
         raise ConfigurationError(f"TARGET is {target}: name a directory that is to be made")
     part = target.with_name(f"{target.name}.part")
     for there in (target, part):
         if there.exists():
-            raise ConfigurationError(f"{there} exists: name a directory that is to be made")
+            raise in_the_way(there)
     with connection.admin() as admin:
         settings = admin.broker_config(broker)
         root = data or Path(settings["storePathRootDir"]).expanduser()
@@ -94,19 +93,16 @@ def backup(
         try:
             place = Place(root, segments.expanduser())
             check(place, target)
-            # A topic made just now is in its table, then; it is written as soon as it changes.
-            sleep(TABLES_WITHIN_S)
-            with progress(None, "bytes") as advance:
+            with making(part), progress(None, "bytes") as advance:
+                # A topic made just now is in its table, then; it is written as soon as it changes.
+                sleep(TABLES_WITHIN_S)
                 copy = Copy(place, part, advance)
                 copied = copy.run(end)
-            part.rename(target)
-            sync_folder(target.absolute().parent)
+                part.rename(target)
+                sync_folder(target.absolute().parent)
         except OSError as error:
             complain(f"no backup: {error}")
             click.get_current_context().exit(REFUSED if isinstance(error, PermissionError) else 1)
-        finally:
-            if part.exists():
-                shutil.rmtree(part)
     if output.for_programs:
         output.record({"target": str(target), **copied._asdict()})
     output.say(
@@ -117,6 +113,29 @@ def backup(
         complain(f"{name}: bytes {begin} to {stop} cannot be read, they are zeros in the copy")
     if copy.unread:
         click.get_current_context().exit(STORE_REFUSED)
+
+
+def in_the_way(there: Path) -> ConfigurationError:
+    """The error about a directory that a backup would make, and that is there."""
+    return ConfigurationError(f"{there} exists: name a directory that is to be made")
+
+
+@contextmanager
+def making(part: Path) -> Iterator[None]:
+    """Make the directory of a backup that is not complete; an error removes it.
+
+    Raises: ConfigurationError where another backup has made it, OSError.
+    """
+    try:
+        part.mkdir(mode=0o700)
+    except FileExistsError:
+        raise in_the_way(part) from None
+    try:
+        yield
+    except BaseException:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(part)
+        raise
 
 
 class Place(NamedTuple):
@@ -150,8 +169,6 @@ def check(place: Place, target: Path) -> None:
 
     Raises: ConfigurationError.
     """
-    from aerobee.errors import ConfigurationError
-
     if not (place.root / "abort").exists() or not place.log.is_dir():
         raise ConfigurationError(
             f"no broker runs on {place.root} as seen from here: name its directory with --data"
@@ -189,8 +206,7 @@ class Copy:
         self.unread: list[Unread] = []
 
     def run(self, end: Callable[[], int]) -> CopySummary:
-        """Copy all of it. Raises: OSError."""
-        self.target.mkdir(mode=0o700)
+        """Copy all of it into the target, which is there and empty. Raises: OSError."""
         root = self.place.root
         for name in TABLES_FIRST:
             self.plain(root / name)

@@ -245,7 +245,17 @@ def test_no_half_backup_is_left_and_what_is_no_running_store_is_named(
         monkeypatch.setattr("aerobee.cli.backup.sync_folder", broken)
         assert exit_code_of(run_line, ["backup", str(target)]) == FAILED
         assert "no backup: " in capfd.readouterr().err
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "data.log"]
+        assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "data.log"]
+
+        def meanwhile(*_: object) -> None:
+            # Another one begins behind the look at what is there.
+            (tmp_path / "copy.part").mkdir()
+            (tmp_path / "copy.part" / "theirs").touch()
+
+        monkeypatch.setattr("aerobee.cli.backup.check", meanwhile)
+        assert exit_code_of(run_line, ["backup", str(target)]) == WRONG_USAGE
+        assert "copy.part exists" in capfd.readouterr().err
+    assert (tmp_path / "copy.part" / "theirs").exists()
 
 
 def test_a_store_without_a_message_has_a_backup_that_is_sound(
@@ -280,6 +290,7 @@ def test_a_backup_begins_behind_a_segment_that_is_deleted_meanwhile(
     monkeypatch.setattr("aerobee.cli.backup.CHUNK_BYTES", 4 << 10)
     source, target = tmp_path / "source", tmp_path / "target"
     (source / "commitlog").mkdir(parents=True)
+    target.mkdir()
     size = 16 << 10
     old, new = [source / "commitlog" / f"{number * size:020}" for number in range(2)]
     for segment in (old, new):
@@ -301,6 +312,7 @@ def test_a_backup_begins_behind_a_segment_that_is_deleted_meanwhile(
 def test_a_backup_goes_on_behind_what_the_disk_cannot_read_of_the_log(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     (source / "commitlog").mkdir(parents=True)
+    target.mkdir()
     size, begin = 16 << 10, 8 << 10
     segments = [source / "commitlog" / f"{number * size:020}" for number in range(2)]
     for segment in segments:
@@ -324,7 +336,8 @@ def test_a_backup_names_the_byte_of_another_file_that_the_disk_cannot_read(tmp_p
     (source / "commitlog").mkdir(parents=True)
     table = source / "checkpoint"
     table.write_bytes(b"x" * (16 << 10))
-    copy = Copy(Place(source, source / "commitlog"), tmp_path / "target", lambda _: None)
+    (target := tmp_path / "target").mkdir()
+    copy = Copy(Place(source, source / "commitlog"), target, lambda _: None)
     with (
         unreadable(table, tmp_path / "bad", begin=8 << 10),
         pytest.raises(OSError, match=rf"byte \d+: Input/output error: '{table}'"),
