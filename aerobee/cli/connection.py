@@ -6,9 +6,11 @@ context, 127.0.0.1:9876.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
@@ -24,7 +26,7 @@ from aerobee.cli.surroundings import surroundings
 from aerobee.errors import ConfigurationError, PermissionDeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from aerobee.blocking import AdminClient, Producer
     from aerobee.client.settings.client import ClientOptions
@@ -189,10 +191,28 @@ class Contexts:
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigurationError(f"{file} cannot be read: {error}; {FORMAT_HINT}") from None
 
+    @classmethod
+    @contextmanager
+    def changing(cls) -> Iterator[Contexts]:
+        """The contexts to change, saved at the end. Another command that changes them waits: it
+        would write what it has read before. Raises: ConfigurationError, OSError.
+        """
+        directory = contexts_file().parent
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = os.open(directory, os.O_RDONLY)
+        try:
+            # Some file systems have no locks.
+            with suppress(OSError):
+                fcntl.flock(place, fcntl.LOCK_EX)
+            contexts = cls.load()
+            yield contexts
+            contexts.save()
+        finally:
+            os.close(place)
+
     def save(self) -> None:
-        """Write the whole file, readable by its owner only."""
+        """Write the whole file, readable by its owner only; its directory is there."""
         file = contexts_file()
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = json.dumps({"current": self.current, "contexts": self.known}, indent=2)
         write_file(file, f"{text}\n".encode(), OWNER_ONLY)
 

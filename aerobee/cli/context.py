@@ -83,11 +83,10 @@ def add(
         secret = os.environ.get("AEROBEE_SECRET_KEY")
         kept["secret_key"] = secret or asked("secret key", "set AEROBEE_SECRET_KEY")
     Connection(addresses, kept).options()
-    contexts = Contexts.load()
-    contexts.known[name] = kept
-    if use_it:
-        contexts.current = name
-    contexts.save()
+    with Contexts.changing() as contexts:
+        contexts.known[name] = kept
+        if use_it:
+            contexts.current = name
     if output.for_programs:
         in_use = name == contexts.current
         output.record({"name": name, "in_use": in_use, "namesrv": addresses})
@@ -99,10 +98,10 @@ def add(
 @output_options
 def use(name: str, output: Output) -> None:
     """Use NAME from now on, where no option says otherwise."""
-    contexts = Contexts.load()
-    contexts.of(name)
-    contexts.current = name
-    contexts.save()
+    Contexts.load().of(name)
+    with Contexts.changing() as contexts:
+        contexts.of(name)
+        contexts.current = name
     if output.for_programs:
         output.record({"name": name, "in_use": True})
     output.say(f"context {name} is in use")
@@ -113,12 +112,12 @@ def use(name: str, output: Output) -> None:
 @output_options
 def remove(name: str, output: Output) -> None:
     """Forget NAME."""
-    contexts = Contexts.load()
-    contexts.of(name)
-    del contexts.known[name]
-    if contexts.current == name:
-        contexts.current = None
-    contexts.save()
+    Contexts.load().of(name)
+    with Contexts.changing() as contexts:
+        contexts.of(name)
+        del contexts.known[name]
+        if contexts.current == name:
+            contexts.current = None
     if output.for_programs:
         output.record({"name": name, "removed": True})
     output.say(f"context {name} is forgotten")

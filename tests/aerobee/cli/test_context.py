@@ -1,6 +1,7 @@
 """`aerobee context`, and which of several ways to a cluster counts."""
 
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,27 @@ def test_an_encrypted_connection_is_not_made_to_a_broker_without(
     assert call("topic", "list", "--context", "tls").code == 4
     (row,) = call("context", "list", "--json").document
     assert row["tls"] is True
+
+
+def test_of_two_commands_at_once_neither_loses_what_the_other_has_kept(call: Call) -> None:
+    call("context", "add", "one", "-n", NOWHERE)
+    events: list[str] = []
+    begun = threading.Event()
+
+    def change(name: str) -> None:
+        begun.set()
+        with Contexts.changing() as contexts:
+            events.append(name)
+            contexts.known[name] = {"namesrv": NOWHERE}
+
+    other = threading.Thread(target=change, args=("other",))
+    with Contexts.changing() as contexts:
+        other.start()
+        assert begun.wait(60)
+        contexts.known["own"] = {"namesrv": NOWHERE}
+        events.append("own")
+    other.join(60)
+    assert events == ["own", "other"]
+    assert call("context", "use", "one").code == 0
+    rows = call("context", "list", "--json").document
+    assert [row["name"] for row in rows] == ["one", "other", "own"]
