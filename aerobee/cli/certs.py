@@ -203,6 +203,8 @@ class Maker:
             done = subprocess.run(
                 ["openssl", *arguments],
                 cwd=self.scratch,
+                # For the secret of a CA's key it asks at a terminal, or not at all.
+                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 timeout=WITHIN_S,
@@ -210,6 +212,9 @@ class Maker:
             )
         except FileNotFoundError:
             raise ConfigurationError("the program openssl is needed: install it") from None
+        except subprocess.TimeoutExpired:
+            late = f"openssl {arguments[0]} has not ended within {WITHIN_S} s"
+            raise ConfigurationError(late) from None
         if done.returncode:
             raise ConfigurationError(f"openssl {arguments[0]}: {done.stderr.strip()}")
 

@@ -3,15 +3,16 @@
 import shutil
 import ssl
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from aerobee.cli.border import REFUSED
+from aerobee.cli.border import REFUSED, WRONG_USAGE
 from aerobee.cli.certs import make
 from aerobee.errors import ConfigurationError
-from tests.aerobee.cli.conftest import Call
+from tests.aerobee.cli.conftest import Call, command
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
 
@@ -83,4 +84,36 @@ def test_a_host_that_no_certificate_can_name_is_refused(tmp_path: Path, host: st
 def test_without_openssl_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigurationError, match="the program openssl is needed"):
+        make(tmp_path / "certs", ["localhost"])
+
+
+def test_a_key_with_a_secret_is_asked_for_at_a_terminal_or_not_at_all(tmp_path: Path) -> None:
+    made = make(tmp_path, ["one.example"])
+    key = tmp_path / "ca-key.pem"
+    subprocess.run(
+        ["openssl", "ec", "-in", key, "-aes256", "-passout", "pass:secret", "-out", key],
+        check=True,
+        capture_output=True,
+    )
+    for name in set(made) - {"ca.pem", "ca-key.pem"}:
+        (tmp_path / name).unlink()
+    # A session of its own has no terminal; its stdin stays open and says nothing.
+    began = subprocess.Popen(
+        command("certs", "dev", "--dir", str(tmp_path)),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    assert began.stderr is not None
+    with began:
+        err = began.stderr.read()
+    assert (began.returncode, err.startswith("aerobee: openssl x509: ")) == (WRONG_USAGE, True), err
+
+
+def test_an_openssl_that_does_not_end_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.cli.certs.WITHIN_S", 0.001)
+    with pytest.raises(ConfigurationError, match="openssl req has not ended within"):
         make(tmp_path / "certs", ["localhost"])
