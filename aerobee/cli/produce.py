@@ -10,6 +10,7 @@ import click
 from msgspec import structs
 
 from aerobee.cli.arguments import InputFile
+from aerobee.cli.border import drop_output
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.options import COUNT, RATE, SIZE_MAX
@@ -82,6 +83,8 @@ def produce(
         raise click.UsageError("give one of BODY, --size and --file")
     if batch > 1 and queue_id is not None:
         raise click.UsageError("--batch chooses its own queues: leave --queue out")
+    if count is not None and lines is not None:
+        raise click.UsageError("--count is for BODY and --size: each line of --file is sent once")
     if style == "json" and lines is None:
         raise click.UsageError("--format json is for --file")
     total = None if lines else count or 1
@@ -235,7 +238,7 @@ def show_many(sent: Iterator[SendResult], total: int | None, output: Output) -> 
                 done += 1
                 unsafe += not result.ok
                 if as_json:
-                    write_json(described_result(result))
+                    write_result(result, done)
                 advance(1)
     finally:
         elapsed_s = monotonic() - started
@@ -243,6 +246,17 @@ def show_many(sent: Iterator[SendResult], total: int | None, output: Output) -> 
             note = f", {unsafe} of them not as safely as configured" if unsafe else ""
             rate = done / elapsed_s if elapsed_s else 0.0
             echo(f"{done} messages stored in {elapsed_s:.2f} s, {rate:.0f} per second{note}")
+
+
+def write_result(result: SendResult, done: int) -> None:
+    """One line of JSON about one of many. Raises: ClickException where nobody reads it."""
+    try:
+        write_json(described_result(result))
+    except BrokenPipeError:
+        drop_output()
+        raise click.ClickException(
+            f"nobody reads the output any more, so no more is sent; at least {done} are stored"
+        ) from None
 
 
 def described_result(result: SendResult) -> dict[str, Any]:

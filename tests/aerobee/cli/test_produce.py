@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count, islice, repeat
@@ -12,7 +13,8 @@ import pytest
 from aerobee.cli import arguments
 from aerobee.cli.produce import chunks
 from aerobee.client.message import Message
-from tests.aerobee.cli.conftest import Call, Run, consumed
+from tests.aerobee.cli.conftest import Call, Run, command, consumed, environment
+from tests.conftest import AnyBroker
 from tests.kit.process import Child
 
 pytestmark = pytest.mark.service
@@ -94,6 +96,7 @@ def test_a_rate_spreads_messages_over_time(call: Call, topic: str) -> None:
         (("x", "--delay", "9999999999d"), "--delay"),
         (("--size", "99999999999"), "--size"),
         (("x", "--batch", "2", "--queue", "1"), "--queue"),
+        (("--file", __file__, "--count", "3"), "--count"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(
@@ -235,3 +238,19 @@ def test_a_line_without_an_end_is_not_read_into_memory(
     assert (done.code, "line 1: longer than 10 bytes" in done.err) == (2, True)
     done = call("produce", topic, "--file", "-", given="short\n" + "x" * 12)
     assert "line 2: longer than 10 bytes" in done.err
+
+
+def test_who_stops_reading_is_not_told_that_all_is_stored(
+    broker: AnyBroker, topic: str, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("x\n" * 2_000)
+    words = command("produce", topic, "--file", str(lines), "--json")
+    env = environment(broker.namesrv_address)
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as began:
+        assert began.stdout is not None
+        assert began.stderr is not None
+        began.stdout.readline()
+        began.stdout.close()
+        err = began.stderr.read().decode()
+    assert (began.returncode, "no more is sent" in err) == (1, True), err
