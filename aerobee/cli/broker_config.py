@@ -15,7 +15,7 @@ from aerobee.cli.output import Output, echo, escaped, output_options
 from aerobee.errors import AerobeeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from aerobee.blocking import AdminClient
 
@@ -131,14 +131,29 @@ def log_level(
 ) -> None:
     """Print the level of a broker's log, or set it, now and for later starts."""
     with connection.admin() as admin:
-        for name in named(admin, broker, every=every):
+
+        def level_of(name: str | None) -> dict[str, str]:
             if level is not None:
                 admin.update_broker_config({"logLevel": level.upper()}, name)
             now = admin.broker_config(name)["logLevel"].lower()
-            place = {"broker": name} if every and name else {}
-            if output.for_programs:
-                output.record({**place, "level": now})
-            output.say(f"{name} {now}" if place else now)
+            return {"level": now} if name is None or not every else {"broker": name, "level": now}
+
+        levels: list[dict[str, str]] = []
+        try:
+            levels.extend(at_each(named(admin, broker, every=every), level_of))
+        finally:
+            if levels:
+                show_levels(levels, every, output)
+
+
+def show_levels(levels: Sequence[dict[str, str]], every: bool, output: Output) -> None:
+    """The levels of all brokers, or that of one."""
+    if output.for_programs and every:
+        output.rows(levels)
+    elif output.for_programs:
+        output.record(levels[0])
+    for row in levels:
+        output.say(" ".join(row.values()))
 
 
 def split(text: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import CLI_GROUP, Connection, connection_options, tell_outages
 from aerobee.cli.dead import end_without, leave_dead_out
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.output import Output, echo, escaped_bytes, local_time, output_options
+from aerobee.cli.output import JSONL, Output, echo, escaped_bytes, local_time, output_options
 from aerobee.cli.surroundings import body_room
 from aerobee.cli.times import time_of
 from aerobee.whole_number import whole_number
@@ -214,7 +214,8 @@ def tail(
                 messages = newest_of(admin, bound.queue, start, most, messages)
                 # No more stay in memory than are printed, however many queues there are.
                 del messages[:-count]
-    show(messages, style, output)
+    # Objects that come one by one are in no document.
+    show(messages, style, Output(JSONL) if follow and output.for_programs else output)
     if not follow:
         end_without(look, description.left_out)
         return

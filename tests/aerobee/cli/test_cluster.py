@@ -392,6 +392,14 @@ def test_settings_of_a_running_broker_are_shown(call: Call) -> None:
     assert call("broker", "config", "get", "--broker", "nobody").code == 4
 
 
+def test_the_levels_of_all_brokers_are_one_document(call: Call) -> None:
+    (name,) = {row["broker"] for row in call("cluster", "info", "--json").document}
+    levels = call("broker", "log-level", "--all", "--json").document
+    assert [row["broker"] for row in levels] == [name]
+    assert call("broker", "log-level", "--json").document == {"level": levels[0]["level"]}
+    assert call("broker", "log-level", "--all").out == f"{name} {levels[0]['level']}\n"
+
+
 def test_top_in_a_pipe_is_one_look(call: Call, topic: str) -> None:
     call("topic", "create", topic)
     call("group", "create", f"g-{topic}")

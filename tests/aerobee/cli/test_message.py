@@ -3,7 +3,7 @@
 import json
 import tracemalloc
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from aerobee.broker.console.operations import OPERATIONS
 from aerobee.cli.connection import Connection
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
+from tests.kit.process import Child
 from tests.kit.raw_client import RawConnection, properties_text, send_fields
 from tests.kit.waiting import eventually
 
@@ -206,3 +207,13 @@ def test_the_bodies_of_one_answer_to_a_program_fit_into_its_room(
     assert "there may be more" in found.notes[0]
     assert [row["tag"] for row in tail.value] == newest[-8:]
     assert asked("message.find", max=4).notes == []
+
+
+def test_a_tail_that_goes_on_is_one_object_per_line(
+    start: Callable[..., Child], call: Call, topic: str
+) -> None:
+    call("produce", topic, "before")
+    with start("message", "tail", topic, "-f", "--json") as child:
+        assert json.loads(child.read_line(within_s=60))["body"] == "before"
+        call("produce", topic, "behind")
+        assert json.loads(child.read_line(within_s=60))["body"] == "behind"
