@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -24,7 +25,7 @@ from aerobee.errors import AerobeeError
 from aerobee.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from aerobee.broker.access.authority import Authority
     from aerobee.broker.config.settings.console import ConsoleConfig
@@ -43,6 +44,8 @@ COMPUTING: Final = 1
 """Lists and pages that are made at once: more would be no sooner, and leave less to the loop."""
 CALL_S: Final = 30.0
 """How long an operation may take, its wait included. A change goes on behind that to its end."""
+TURN_S: Final = 15.0
+"""How long a change waits for the one before, of those that are done in turn."""
 CLIENTS_MAX: Final = 32
 """Viewers whose client stays open after an operation."""
 CLIENT_IDLE_S: Final = 60.0
@@ -58,6 +61,9 @@ NO_NAME_SERVER: Final = "there is no name server: set embeddedNamesrv or namesrv
 NO_BROKER: Final = (
     "this console has no broker of its own: `aerobee broker config get` shows the settings of one"
 )
+NOT_IN_TURN: Final = (
+    "other dead letters are being dealt with for you: try again when that has ended"
+)
 GUESSED: Final = "too many wrong secrets: wait a minute"
 
 
@@ -70,6 +76,19 @@ class KeptClient:
     uses: int = 0
     started: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Held by the change that is done now, of those that are done in turn."""
+
+
+@contextmanager
+def in_turn(turn: threading.Lock) -> Iterator[None]:
+    """A change that is done behind the one before. Raises: Failure where that takes long."""
+    if not turn.acquire(timeout=TURN_S):
+        raise Failure(409, "refused", NOT_IN_TURN)
+    try:
+        yield
+    finally:
+        turn.release()
 
 
 class UserThreads:
@@ -235,7 +254,9 @@ class Console:
         # A call that is not confirmed asks, or only says what it would do.
         if operation.changes and confirmed and not viewer.may_write:
             raise Failure(403, "read_only", self.readable)
-        run = self._run if operation.changes else partial(ending, self._run)
+        run = partial(ending, self._run)
+        if operation.changes:
+            run = partial(self._run, alone=confirmed and operation.in_turn)
         with trio.move_on_after(CALL_S):
             return await in_thread(
                 run,
@@ -251,8 +272,8 @@ class Console:
             return self._threads
         return self._threads_of.setdefault(viewer.name, UserThreads(self._threads))
 
-    def _run(self, viewer: Viewer, run: Callable[..., T]) -> T:
-        """Run in a thread. Raises: Failure."""
+    def _run(self, viewer: Viewer, run: Callable[..., T], *, alone: bool = False) -> T:
+        """Run in a thread; `alone`: in turn with others that are. Raises: Failure."""
         try:
             kept = self._take_client(viewer)
             try:
@@ -261,7 +282,9 @@ class Console:
                         # A start that fails leaves nothing behind, and the next call tries again.
                         kept.client.start()
                         kept.started = True
-                return run(connection=InsideConnection(kept.client), bodies=viewer.may_read_bodies)
+                with in_turn(kept.turn) if alone else nullcontext():
+                    connection = InsideConnection(kept.client)
+                    return run(connection=connection, bodies=viewer.may_read_bodies)
             finally:
                 self._give_back(kept)
         except AerobeeError as error:

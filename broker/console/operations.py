@@ -29,6 +29,10 @@ class Operation:
     """The consequence of a change where the command itself does not ask."""
     dry_unless_yes: bool = False
     """Without --yes the command only says what it would do."""
+    in_turn: bool = False
+    """Whether a viewer does one such change after the other: each has the one producer of the
+    viewer's client, and the next one knows what the one before has done.
+    """
     leaves_out: frozenset[str] = frozenset()
     """Arguments that are not for the console."""
     most: tuple[tuple[str, int], ...] = ()
@@ -111,12 +115,25 @@ OPERATIONS: Final = table(
     ),
     # ── Dead letters ──
     Operation(name="dlq.list", method=GET, path="/dlq/{group}", most=(("max", 1_000),)),
-    Operation(name="dlq.redrive", method=POST, path="/dlq/{group}/redrive", dry_unless_yes=True),
-    Operation(name="dlq.drop", method=POST, path="/dlq/{group}/drop", dry_unless_yes=True),
+    Operation(
+        name="dlq.redrive",
+        method=POST,
+        path="/dlq/{group}/redrive",
+        dry_unless_yes=True,
+        in_turn=True,
+    ),
+    Operation(
+        name="dlq.drop",
+        method=POST,
+        path="/dlq/{group}/drop",
+        dry_unless_yes=True,
+        in_turn=True,
+    ),
     Operation(
         name="dlq.edit",
         method=POST,
         path="/dlq/{group}/edit",
+        in_turn=True,
         leaves_out=frozenset({"file"}),
     ),
     # ── Clients ──

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -15,7 +15,7 @@ from aerobee.broker.config.settings.console import ConsoleConfig
 from aerobee.broker.console.assembly import make_console
 from aerobee.broker.console.console import THREADS, Console
 from aerobee.broker.console.inside import InsideClient, InsideSockets, ending
-from aerobee.broker.console.looks.viewers import Failure, Viewer
+from aerobee.broker.console.looks.viewers import Failure, Outcome, Viewer
 from aerobee.client.blocking.client import Client
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.errors import NoNameServerError
@@ -23,10 +23,11 @@ from tests.broker.desk import open_desk
 from tests.broker.peers import HandClock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from aerobee.broker.access.policies import Policy
+    from aerobee.broker.console.operations import Operation
     from aerobee.client.steps.effects import Steps
 
 pytestmark = pytest.mark.trio
@@ -114,3 +115,52 @@ async def test_one_user_leaves_threads_to_others() -> None:
             await began.wait()
             await ask("bob")
         going_on.set()
+
+
+async def test_of_one_viewer_dead_letters_are_dealt_with_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They have one producer, and the second order knows what the first has sent."""
+    going_on, began = threading.Event(), trio.Event()
+    token = trio.lowlevel.current_trio_token()
+    events: list[str] = []
+
+    class Quick(Client):
+        def start(self) -> None:
+            pass
+
+    def run(operation: Operation, arguments: Mapping[str, Any], **_: Any) -> Outcome:
+        events.append(f"{arguments['group']} begins")
+        if arguments["group"] == "first":
+            token.run_sync_soon(began.set)
+            assert going_on.wait(WITHIN_S)
+        events.append(f"{arguments['group']} ends")
+        return Outcome()
+
+    monkeypatch.setattr("aerobee.broker.console.commands.run", run)
+    console = Console(
+        None,
+        clock=HandClock(),
+        config=ConsoleConfig(),
+        authority=lambda: None,
+        connect=lambda *_: Quick("127.0.0.1:1"),
+    )
+
+    async def redrive(name: str, group: str) -> None:
+        viewer = Viewer(address="127.0.0.1", account=Account(name, b"secret"))
+        await console.call(viewer, "dlq.redrive", {"group": group}, confirmed=True)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(redrive, "ann", "first")
+        with trio.fail_after(WITHIN_S):
+            await began.wait()
+        with monkeypatch.context() as at_once:
+            at_once.setattr("aerobee.broker.console.console.TURN_S", 0.0)
+            with pytest.raises(Failure, match="try again"):
+                await redrive("ann", "third")
+        nursery.start_soon(redrive, "ann", "second")
+        with trio.fail_after(WITHIN_S):
+            await redrive("bob", "other")
+        going_on.set()
+    order = ["first begins", "other begins", "other ends", "first ends"]
+    assert events == [*order, "second begins", "second ends"]
