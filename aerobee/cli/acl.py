@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +21,23 @@ if TYPE_CHECKING:
 
 ACTIONS = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 ACTION = click.Choice(ACTIONS, case_sensitive=False)
+
+
+class IPAddress(click.ParamType[IPv4Address | IPv6Address]):
+    """An address of a client."""
+
+    name = "address"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> IPv4Address | IPv6Address:
+        """The address. Raises: BadParameter."""
+        try:
+            return ip_address(value)
+        except ValueError:
+            self.fail(f"{value!r} is no IP address.", param, ctx)
+
+
 default_option = click.option(
     "--default", is_flag=True, help="In the policy that is asked when no other entry matches."
 )
@@ -138,7 +155,14 @@ def revoke(
 @click.argument("user", shell_complete=user_names)
 @click.argument("action", type=ACTION)
 @click.argument("resource")
-@click.option("--from", "source", metavar="ADDRESS", default="127.0.0.1", help="Where from.")
+@click.option(
+    "--from",
+    "source",
+    type=IPAddress(),
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    help="Where from.",
+)
 @broker_option
 @connection_options
 @output_options
@@ -146,7 +170,7 @@ def check(
     user: str,
     action: str,
     resource: str,
-    source: str,
+    source: IPv4Address | IPv6Address,
     broker: str | None,
     connection: Connection,
     output: Output,
@@ -178,7 +202,10 @@ def check(
 
 
 def decision(
-    rights: Iterable[AclEntry], action: str, resource: str, source: str
+    rights: Iterable[AclEntry],
+    action: str,
+    resource: str,
+    source: IPv4Address | IPv6Address,
 ) -> tuple[bool, str]:
     """Whether entries allow an action, and which one decides: by the rules of the broker."""
     from aerobee.broker.access.permissions import Action
@@ -197,7 +224,7 @@ def decision(
             )
         )
     for kind in PolicyType:
-        entry = Policy(kind, entries[kind]).deciding(resource, actions, ip_address(source))
+        entry = Policy(kind, entries[kind]).deciding(resource, actions, source)
         if entry is not None:
             verdict = "allows" if entry.allows else "denies"
             return entry.allows, f"{entry.resource} in the {kind.lower()} policy {verdict} it"

@@ -91,9 +91,9 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
         return code_of(error)
     except OSError as error:
         return code_of_system(error)
-    except UnicodeEncodeError as error:
-        # Of what was typed; arguments and variables are checked before.
-        complain(f"{error.object!r} is no UTF-8")
+    except UnicodeError:
+        # Arguments and variables are checked before. A typed text may be a secret.
+        complain("what was typed is no UTF-8")
         return WRONG_USAGE
     return result if isinstance(result, int) else DONE
 

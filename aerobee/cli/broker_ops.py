@@ -9,8 +9,7 @@ import click
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import at_each
 from aerobee.cli.options import dry_run_option, yes_option
-from aerobee.cli.output import Output, output_options
-from aerobee.cli.surroundings import confirm
+from aerobee.cli.output import Output, confirm, output_options
 from aerobee.errors import BrokerNotFoundError
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import Look, end_with, end_with_all, leave_dead_out, look_at
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
-from aerobee.cli.output import Output, output_options
-from aerobee.cli.surroundings import confirm
+from aerobee.cli.output import Output, confirm, output_options
 from aerobee.cli.times import duration_text
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from aerobee.cli.dead import absent_in, end_with, leave_out
 from aerobee.cli.files import write_file
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
-from aerobee.cli.output import Output, json_text, output_options, write_exactly
-from aerobee.cli.surroundings import confirm
+from aerobee.cli.output import Output, confirm, json_text, output_options, write_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

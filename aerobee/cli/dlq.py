@@ -20,8 +20,7 @@ from aerobee.cli.dead_letters import (
 )
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import COUNT, yes_option
-from aerobee.cli.output import Output, output_options, progress
-from aerobee.cli.surroundings import confirm
+from aerobee.cli.output import Output, confirm, output_options, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,7 @@ from aerobee.cli.dead import counted, end_with, leave_dead_out, unknown_group
 from aerobee.cli.doctor import doctor
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, rate_options, yes_option
-from aerobee.cli.output import Output, output_options
-from aerobee.cli.surroundings import confirm
+from aerobee.cli.output import Output, confirm, output_options
 from aerobee.cli.times import position_of
 from aerobee.errors import GroupNotFoundError
 from aerobee.store.format.system_names import REDRIVE_PREFIX

@@ -12,8 +12,7 @@ from aerobee.cli.ha_doctor import doctor
 from aerobee.cli.ha_members import decide, members_of, rows_of
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
-from aerobee.cli.output import Output, output_options
-from aerobee.cli.surroundings import confirm
+from aerobee.cli.output import Output, confirm, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -230,7 +229,8 @@ def follow(
         elif not dry_run:
             if made.messages and not yes:
                 confirm(f"cut {made.messages} messages behind {made.common_offset} off {address}?")
-            made = admin.follow(address, master, cut=cut)
+            # Messages that have come behind the look were in no question.
+            made = admin.follow(address, master, cut=cut and (yes or bool(made.messages)))
     done = not (dry_run or made.refused)
     output.record(
         {

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aerobee.cli.surroundings import surroundings
+from aerobee.cli.surroundings import Question, surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -255,6 +255,16 @@ def write_json(value: Any) -> None:
 def json_text(document: str) -> str:
     """JSON without characters that a terminal would obey, or that change how it reads."""
     return OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
+
+
+# ── Questions ──
+
+
+def confirm(text: str) -> None:
+    """Ask before a change. Raises: Abort; Question where there is no terminal to ask at."""
+    if surroundings() is not None:
+        raise Question(text)
+    click.confirm(escaped(text), abort=True, err=True)
 
 
 # ── Progress ──

@@ -57,10 +57,3 @@ def body_room() -> int | None:
     """The bytes of bodies that the running command may still give; None in a shell: any number."""
     kept = surroundings()
     return None if kept is None else kept.body_bytes
-
-
-def confirm(text: str) -> None:
-    """Ask before a change. Raises: Abort; Question where there is no terminal to ask at."""
-    if surroundings() is not None:
-        raise Question(text)
-    click.confirm(text, abort=True, err=True)

@@ -16,7 +16,7 @@ from aerobee.cli.cluster import broker_rows, connected, described, for_people, u
 from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.dead import Look, end_with_all, leave_dead_out
 from aerobee.cli.options import SECONDS_MAX, Number
-from aerobee.cli.output import Output, output_options, table_of
+from aerobee.cli.output import Output, escaped, output_options, table_of
 from aerobee.cli.top_view import HELP, SORTED_BY, View
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def live(admin: AdminClient, interval: float, view: View, hour: bool) -> None:
                     brokers = [of_screen(row) for row in broker_rows(look)]
                     rows = ROWS[view.name](admin, look, hour)
                 except AerobeeError as error:
-                    screen.update(Text(str(error)), refresh=True)
+                    screen.update(Text(escaped(str(error))), refresh=True)
                     brokers, rows = [], []
                 name, again_at = view.name, monotonic() + interval
                 while view.name == name and (left := again_at - monotonic()) > 0:

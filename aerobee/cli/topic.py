@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,11 +12,11 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import counted, end_without, leave_dead_out
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import rate_options, yes_option
-from aerobee.cli.output import Output, output_options
-from aerobee.cli.surroundings import confirm
+from aerobee.cli.output import Output, confirm, output_options
+from aerobee.errors import BrokerNotFoundError
 
 if TYPE_CHECKING:
-    from aerobee.admin import MessageType, QueueBounds, TopicConfig
+    from aerobee.admin import MessageType, QueueBounds, TopicConfig, TopicDescription
     from aerobee.blocking import AdminClient
 
 QUEUES_MAX = 1_024
@@ -141,7 +142,7 @@ def create(
     """
     with connection.admin() as admin:
         if not yes and name in admin.topics():
-            ask_before_shrinking(admin, name, queues)
+            ask_before_shrinking(admin, name, queues, cluster)
         admin.create_topic(
             name, queues=queues, perm=PERMS[perm], message_type=type_of(kind), cluster=cluster
         )
@@ -207,14 +208,38 @@ def type_of(kind: str | None) -> MessageType | None:
     return None if kind is None else MessageType[kind.upper()]
 
 
-def ask_before_shrinking(admin: AdminClient, name: str, queues: int) -> None:
+def ask_before_shrinking(
+    admin: AdminClient, name: str, queues: int, cluster: str | None = None
+) -> None:
     """Ask for confirmation if messages would become unreachable. Raises: Abort."""
-    hidden = admin.describe_topic(name).hidden_by(queues)
+    hidden = described_in(admin, name, cluster).hidden_by(queues)
     if hidden:
         confirm(
             f"with {queues} queues per broker {hidden} messages of {name} become invisible to "
             "consumers. Go on?"
         )
+
+
+def described_in(admin: AdminClient, name: str, cluster: str | None) -> TopicDescription:
+    """A topic with its queues in one cluster; without a cluster, all of them."""
+    description = admin.describe_topic(name)
+    if cluster is None:
+        return description
+    there = brokers_of(admin, cluster)
+    queues = [queue for queue in description.queues if queue.queue.broker_name in there]
+    return replace(description, queues=queues)
+
+
+def brokers_of(admin: AdminClient, cluster: str) -> set[str]:
+    """The names of the brokers of a cluster. Raises: BrokerNotFoundError where there are none."""
+    info = admin.cluster_info()
+    known = [*info.brokers, *info.missing_masters]
+    names = {broker.name for broker in known if broker.cluster == cluster}
+    if not names:
+        there = ", ".join(sorted({broker.cluster for broker in known})) or "none"
+        text = f"the name server knows no cluster {cluster}; it knows: {there}"
+        raise BrokerNotFoundError(text)
+    return names
 
 
 @topic.command()
@@ -237,9 +262,11 @@ def delete(
     First it prints what will be lost: messages, and how many each group has not consumed.
     """
     with connection.admin() as admin:
-        lost = loss_of(admin, name)
+        lost = loss_of(admin, name, cluster)
         groups = ", ".join(f"{group} ({lag} behind)" for group, lag in lost["groups"].items())
-        what = f"topic {name} with {lost['messages']} messages, consumed by {groups or 'no group'}"
+        where = "" if cluster is None else f" in cluster {cluster}"
+        messages = f"topic {name}{where} with {lost['messages']} messages"
+        what = f"{messages}, consumed by {groups or 'no group'}"
         if not dry_run:
             if not yes:
                 confirm(f"delete {what}?")
@@ -249,8 +276,17 @@ def delete(
     output.say(f"{'would delete' if dry_run else 'deleted'} {what}")
 
 
-def loss_of(admin: AdminClient, name: str) -> dict[str, Any]:
+def loss_of(admin: AdminClient, name: str, cluster: str | None) -> dict[str, Any]:
     """The messages that are deleted with a topic: its own, and each group's unconsumed ones."""
-    description = admin.describe_topic(name)
-    behind = {group: admin.consumer_lag(group, name).total for group in description.groups}
+    description = described_in(admin, name, cluster)
+    there = {queue.queue for queue in description.queues}
+    behind = {}
+    for group in description.groups:
+        lags = [
+            queue.lag
+            for queue in admin.consumer_lag(group, name).queues
+            if cluster is None or queue.queue in there
+        ]
+        if lags or cluster is None:
+            behind[group] = sum(lags)
     return {"topic": name, "messages": description.messages, "groups": behind}

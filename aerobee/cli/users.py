@@ -16,8 +16,8 @@ from aerobee.cli.completing import user_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import asked, yes_option
-from aerobee.cli.output import Output, output_options
-from aerobee.cli.surroundings import confirm, surroundings
+from aerobee.cli.output import Output, confirm, output_options
+from aerobee.cli.surroundings import surroundings
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee import Credentials, Message
-from aerobee.admin import BrokerInfo, ReplicaInfo, ReplicationStatus
+from aerobee.admin import BrokerInfo, NewMaster, ReplicaInfo, ReplicationStatus
 from aerobee.blocking import AdminClient, Producer
 from aerobee.cli.border import exit_code_of
 from aerobee.cli.ha import objections
 from aerobee.cli.ha_members import Member, rows_of
 from aerobee.cli.main import run as run_line
 from aerobee.errors import BrokerError
-from tests.aerobee.cli.conftest import Done, command
+from tests.aerobee.cli.conftest import Call, Done, command
 from tests.kit.broker_process import BrokerProcess, with_accounts
 from tests.kit.ports import HOST
 from tests.kit.raw_client import RawConnection, send_fields, topic_fields
@@ -386,3 +386,28 @@ def test_with_accounts_the_roles_are_exchanged_where_the_master_may(
             assert at_first.replication_status(first.address).is_master
             with Producer(first.namesrv_address, credentials=admin) as producer:
                 producer.send(Message("t", b"after"))
+
+
+@pytest.mark.parametrize("yes", [False, True])
+def test_what_has_come_since_the_look_is_cut_only_unasked(
+    call: Call, monkeypatch: pytest.MonkeyPatch, yes: bool
+) -> None:
+    cuts: list[bool] = []
+
+    def follow(_: AdminClient, broker: str, to: str, *, cut: bool, dry_run: bool = False) -> Any:
+        if not dry_run:
+            cuts.append(cut)
+        return NewMaster(
+            epoch=1,
+            max_offset=9,
+            common_offset=9,
+            messages=0,
+            size_bytes=0,
+            kept_in="",
+            refused="",
+        )
+
+    monkeypatch.setattr(AdminClient, "follow", follow)
+    words = ("ha", "follow", "h:1", "--master", "h:2", "--cut", *(["--yes"] if yes else []))
+    assert call(*words).code == 0
+    assert cuts == [yes]

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from aerobee.cli import border, output, store
-from aerobee.cli.output import Output, escaped, escaped_bytes, shown
+from aerobee.cli.border import WRONG_USAGE, exit_code_of
+from aerobee.cli.output import Output, confirm, escaped, escaped_bytes, shown
 from aerobee.errors import BrokerError
 
 ROWS = [{"name": "a", "count": 12, "when": None}, {"name": "b\x1b[2J", "count": 7, "when": None}]
@@ -226,3 +227,21 @@ def test_a_remark_of_a_broker_is_one_harmless_line(capsys: pytest.CaptureFixture
         said = capsys.readouterr().err
         assert OBEYED.search(said) is None
         assert said.count("\n") == 1
+
+
+def test_a_question_is_obeyed_by_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may quote a value that others have put there."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    with pytest.raises(click.Abort):
+        confirm("remove k, which is \x1b]0;title\x07?")
+    assert capsys.readouterr().err.startswith("remove k, which is \\x1b]0;title\\x07? [y/N]")
+
+
+def test_an_answer_that_is_no_utf_8_is_said_to_be_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8"))
+    assert exit_code_of(lambda _: confirm("go on?"), []) == WRONG_USAGE
+    assert capsys.readouterr().err.endswith("aerobee: what was typed is no UTF-8\n")

@@ -1,9 +1,12 @@
 """`aerobee topic` against a real broker."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from aerobee.admin import ClusterInfo
+from aerobee.blocking import AdminClient
 from aerobee.client.system_names import is_system_topic
 from tests.aerobee.cli.conftest import Call, Run
 
@@ -118,3 +121,33 @@ def test_an_error_is_one_line_whatever_the_server_says(call: Call) -> None:
     done = call("topic", "describe", "never-made")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert done.err.startswith("aerobee: no route for topic never-made")
+
+
+def test_in_one_cluster_what_lies_in_another_is_neither_lost_nor_hidden(
+    call: Call, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("topic", "create", topic, "--queues", "2")
+    call("produce", topic, "x", "--count", "4", "--queue", "1")
+    group = f"g-{topic}"
+    call("group", "create", group)
+    call("group", "reset", group, topic, "--to", "offset:1", "--yes")
+    there = ("--cluster", "DefaultCluster")
+    lost = call("topic", "delete", topic, "--dry-run", "--json", *there).document
+    assert (lost["messages"], lost["groups"]) == (4, {group: 3})
+    shrunk = ("topic", "create", topic, "--queues", "1")
+    assert "4 messages" in call(*shrunk, *there, given="n\n").err
+    assert call("topic", "delete", topic, "--dry-run", "--cluster", "none").code == 4
+
+    own = AdminClient.cluster_info
+
+    def beside_another(admin: AdminClient) -> ClusterInfo:
+        info = own(admin)
+        another = replace(info.brokers[0], name="another", cluster="Other", address="10.0.0.9:1")
+        return replace(info, brokers=[*info.brokers, another])
+
+    monkeypatch.setattr(AdminClient, "cluster_info", beside_another)
+    other = ("--cluster", "Other")
+    lost = call("topic", "delete", topic, "--dry-run", "--json", *other).document
+    assert (lost["messages"], lost["groups"]) == (0, {})
+    monkeypatch.setattr(AdminClient, "create_topic", lambda *_, **__: None)
+    assert call(*shrunk, *other).code == 0, "nothing is hidden, so nobody is asked"

@@ -103,6 +103,8 @@ def test_users_are_made_granted_checked_and_deleted_on_the_command_line(
     assert code == 0
     assert json.loads(out)[0]["because"] == "Topic:orders* in the custom policy allows it"
     assert call("acl", "check", "orders", "Pub", "Topic:orders-eu", "--from", "11.1.2.3")[0] == 5
+    code, _, err = call("acl", "check", "orders", "Pub", "Topic:orders-eu", "--from", "10.1.2")
+    assert (code, "'10.1.2' is no IP address" in err) == (2, True)
     shown = json.loads(call("users", "show", "orders", "--json")[1])
     assert shown["acl"][0]["resource"] == "Topic:orders*"
     assert call("acl", "grant", "orders", "Bogus:x", "Pub")[0] == 1
