@@ -29,6 +29,7 @@ from tests.broker.console.conftest import ROOT, SECRET, WITH_USERS, client_of
 from tests.broker.peers import HandClock
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import free_port
+from tests.kit.raw_client import RawConnection, send_fields
 from tests.kit.tls import certificate, client_context
 from tests.kit.waiting import eventually
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
+SEND, PACKED = 310, 1
 HOSTILE = (
     "<script>alert(1)</script>",
     "' OR 1=1 --",
@@ -60,6 +62,22 @@ def test_without_users_this_host_reads(anybody: ConsoleClient) -> None:
     assert anybody.get("/overview").value["role"] == "master"
     assert anybody.get("/me").value["may_write"] is False
     assert anybody.get("/settings?filter=consolePort").document["total"] == 1
+
+
+def test_the_page_of_a_message_says_where_its_body_is_as_it_is_stored(
+    anybody: ConsoleClient, open_broker: BrokerProcess
+) -> None:
+    with RawConnection(open_broker.address) as connection:
+        for flag in (0, PACKED):
+            fields = send_fields("Unpacked", 0, f=flag)
+            assert connection.call(SEND, fields, b"body").code == 0
+    pages = []
+    for message in anybody.get("/topics/Unpacked/messages").value:
+        place = f"Unpacked/{message['broker']}/0@{message['queue_offset']}"
+        page = anybody.request("GET", f"/message?id={quote(place)}")
+        assert page.status == 200, page.body
+        pages.append("as it is stored: the body does not unpack" in page.body.decode())
+    assert pages == [False, True]
 
 
 def test_without_users_nothing_is_changed(anybody: ConsoleClient) -> None:
