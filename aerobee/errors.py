@@ -336,8 +336,8 @@ class CompressionError(AerobeeError):
 class MessageUnreadableError(CompressionError):
     """The body of the next message of a queue cannot be decompressed.
 
-    `message` is that message, with its body as it is stored. `seek(error.message.queue,
-    error.message.queue_offset + 1)` goes on behind it.
+    `message` is that message, with its body as it is stored. `done(error.message)` goes on behind
+    it.
     """
 
     def __init__(self, message: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -148,7 +147,7 @@ def read(
         messages = polled(consumer, count, POLL_S if follow else AT_ONCE_S)
         for message in messages:
             yield message
-            pass_by(consumer, message)
+            consumer.done(message)
             seen += 1
         if messages:
             last_at = monotonic()
@@ -171,18 +170,6 @@ def polled(consumer: PullConsumer, most: int, timeout_s: float) -> list[Received
         return consumer.poll(max_messages=most, timeout=timeout_s)
     except MessageUnreadableError as error:
         return [error.message]
-
-
-def pass_by(consumer: PullConsumer, message: ReceivedMessage) -> None:
-    """Be done with a message that is printed."""
-    from aerobee.errors import QueueNotAssignedError
-
-    if message.unreadable is None:
-        consumer.done(message)
-        return
-    # A queue that another member has now is read on there.
-    with suppress(QueueNotAssignedError):
-        consumer.seek(message.queue, message.queue_offset + 1)
 
 
 def output_is_closed() -> bool:

@@ -117,7 +117,10 @@ class PullConsumer(Part):
         return await self._perform(self._member.poll(max_messages, timeout))
 
     def done(self, *messages: ReceivedMessage) -> None:
-        """Finish these messages: they need no second delivery."""
+        """Finish these messages: they need no second delivery.
+
+        That of a MessageUnreadableError is passed over.
+        """
         self._member.done(messages)
 
     async def nack(self, *messages: ReceivedMessage, level: int = 0) -> None:

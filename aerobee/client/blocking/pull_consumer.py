@@ -123,7 +123,10 @@ class PullConsumer(Part):
         return self._perform(self._member.poll(max_messages, timeout))
 
     def done(self, *messages: ReceivedMessage) -> None:
-        """Finish these messages: they need no second delivery."""
+        """Finish these messages: they need no second delivery.
+
+        That of a MessageUnreadableError is passed over.
+        """
         with self._client.lock:
             self._member.done(messages)
 

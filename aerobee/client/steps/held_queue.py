@@ -14,6 +14,7 @@ from aerobee.client.compression import UNPACKED_MAX
 from aerobee.client.settings.consumers import PULL_LIMITS, Limits
 from aerobee.client.steps.effects import Signal
 from aerobee.client.steps.figures import Counts
+from aerobee.errors import MessageUnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -176,8 +177,14 @@ class HeldQueue:
             self.unfinished.pop(message.queue_offset, None)
 
     def finish(self, queue_offset: int) -> None:
-        """Finish a message: it needs no second delivery."""
+        """Finish a message: it needs no second delivery, or, if it is unreadable, not its first."""
         self.unfinished.pop(queue_offset, None)
+        error = self.broken
+        if isinstance(error, MessageUnreadableError) and error.message.queue_offset == queue_offset:
+            self.interrupt.set()
+            self.interrupt = Signal()
+            self.next_offset = queue_offset + 1
+            self.broken = None
 
     def move_to(self, queue_offset: int) -> None:
         """Continue at an offset; pulled messages are dropped, delivered ones are settled."""

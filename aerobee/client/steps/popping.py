@@ -291,14 +291,16 @@ class Popper:
         namespace = self.instance.config.namespace
         try:
             for stored in received(answer.body, name, namespace, room):
-                if stored.unreadable is not None:
-                    # The message is delivered again when it is visible; another member may be able
-                    # to read it.
-                    self.instance.log_once(f"read {name}", "%s", MessageUnreadableError(stored))
-                    continue
                 message = with_receipt(stored)
                 used += len(message.body)
-                (messages if wanted.wants(message.tag) else unwanted).append(message)
+                if not wanted.wants(message.tag):
+                    unwanted.append(message)
+                elif message.unreadable is None:
+                    messages.append(message)
+                else:
+                    # The message is delivered again when it is visible; another member may be able
+                    # to read it.
+                    self.instance.log_once(f"read {name}", "%s", MessageUnreadableError(message))
         except NoRoom as none:
             left = as_stored(answer.body, none.at, name, namespace)
             yield from self.give_back([with_receipt(stored) for stored in left])

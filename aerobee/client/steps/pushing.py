@@ -219,8 +219,7 @@ class PushMember(Member):
                 self.instance.log_once(f"pass {held.queue}", "%s: %s", held.queue, refused)
                 yield Wait(held.interrupt, AGAIN_S)
                 return
-        held.broken = None
-        held.next_offset = error.message.queue_offset + 1
+        held.finish(error.message.queue_offset)
 
     # ── Delivery ──
 

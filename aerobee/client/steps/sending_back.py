@@ -40,12 +40,15 @@ def send_back(
 ) -> Steps[None]:
     """Have the broker deliver a message again; at level −1, or after `max_reconsume`, bury it.
 
-    If the message's broker refuses it, it is sent as a new message to the group's retry topic.
-    Raises: AerobeeError if both fail.
+    If the message's broker refuses it, it is sent as a new message to the group's retry topic,
+    unless its body is as it is stored. Raises: AerobeeError if both fail.
     """
     try:
         yield from hand_back(instance, group, message, level, max_reconsume)
     except AerobeeError as error:
+        if message.unreadable is not None:
+            # Members would take the body of a new message as it is.
+            raise
         about = f"send back {message.queue.broker_name}"
         instance.log_once(about, "%s is not taken back: %s", message.message_id, error)
         most = tries(max_reconsume)

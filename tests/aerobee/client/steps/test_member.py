@@ -44,6 +44,7 @@ from aerobee.remoting.wire.headers.offset import (
     UpdateConsumerOffset,
 )
 from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
+from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
 from aerobee.store.format import properties, record
 from tests.aerobee.client.steps.stage import Stage, answer, moved, no_topic, route
 
@@ -707,6 +708,50 @@ def test_a_body_that_does_not_unpack_stops_there_and_a_seek_goes_on(
     stage.answers(GetMaxOffset, answer(offset=200))
     stage.perform(consumer.member.seek(unread.queue, unread.queue_offset + 1))
     assert consumer.member.holding(T0).broken is None
+
+
+def unread_behind_one(stage: Stage, consumer: Consumer) -> ReceivedMessage:
+    """The unreadable message at 101 of a queue, of which the one at 100 is delivered."""
+    consumer.assign(T0)
+    unreadable = pulled(101, then=102, sys_flag=0x301)
+    stage.answers(LitePullMessage, pulled(100, then=101), unreadable, pulled(102, then=103))
+    consumer.pull(T0)
+    consumer.pull(T0)
+    assert len(consumer.poll()) == 1
+    with pytest.raises(MessageUnreadableError) as raised:
+        consumer.poll()
+    message: ReceivedMessage = raised.value.message
+    return message
+
+
+def test_to_be_done_with_what_does_not_unpack_finishes_nothing_else(
+    stage: Stage, consumer: Consumer
+) -> None:
+    """What was delivered before it may still be at work, and the queue may have expired."""
+    unread = unread_behind_one(stage, consumer)
+    stage.answers(GetMinOffset, answer(offset=500))
+    held = consumer.member.holding(T0)
+    waits = held.interrupt
+    consumer.member.done([unread])
+    assert waits.is_set, "the pull goes on at once"
+    assert (held.commit_point, held.position) == (100, 102)
+    consumer.pull(T0)
+    assert [message.queue_offset for message in consumer.poll()] == [102]
+    consumer.member.done([unread])
+    assert held.position == 103
+
+
+def test_what_does_not_unpack_is_handed_back_and_never_sent_as_a_new_message(
+    stage: Stage,
+) -> None:
+    consumer = Consumer(stage, retry=True)
+    unread = unread_behind_one(stage, consumer)
+    stage.answers(ConsumerSendMsgBack, ConnectError("no"), answer())
+    with pytest.raises(ConnectError):
+        stage.perform(consumer.member.nack([unread], 0))
+    assert consumer.member.holding(T0).position == 101
+    stage.perform(consumer.member.nack([unread], 0))
+    assert consumer.member.holding(T0).position == 102
 
 
 def test_a_body_that_does_not_unpack_is_no_obstacle_where_its_tag_is_not_wanted(

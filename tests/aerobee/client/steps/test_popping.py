@@ -261,13 +261,18 @@ def test_a_body_that_does_not_unpack_keeps_none_of_those_behind_it_away() -> Non
     stage = Stage()
     stage.answers(GetRouteInfo, route("broker-a"))
     stage.perform(stage.instance.route("T", 1.0))
-    records = [stored(b"body", flag, {}, at) for at, flag in enumerate((0, 0x301, 0))]
+    stage.answers(BatchAckMessage, answer())
+    kinds = ((0, "A"), (0x301, "A"), (0, "A"), (0x301, "other"))
+    records = [stored(b"body", flag, {"TAGS": tag}, at) for at, (flag, tag) in enumerate(kinds)]
     times: dict[str, Any] = {"popTime": 1, "invisibleTime": 60_000, "reviveQid": 0, "restNum": 0}
     stage.answers(PopMessage, answer(body=b"".join(records), startOffsetInfo="0 1 0", **times))
     popper = Popper(stage.instance, PopConfig(group="g"))
     queue = MessageQueue("T", "broker-a", 1)
-    messages = stage.perform(popper.pop(queue, 32, 0.0, Filter.of("*"), until=Signal()))
+    messages = stage.perform(popper.pop(queue, 32, 0.0, Filter.of("A"), until=Signal()))
     assert [message.queue_offset for message in messages] == [0, 2]
+    (ask,) = stage.asked(BatchAckMessage)
+    (ack,) = BatchAckRequest.from_bytes(ask.body).acks
+    assert offsets_in(ack.bits, ack.start_offset) == [3], "brokers compare hashes of tags"
 
 
 def test_messages_of_two_topics_popped_in_one_millisecond_are_told_apart() -> None:
