@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.store.errors import FrameIllegal
 from aerobee.store.format.epochs import Epoch
-from aerobee.store.format.ha_epochs import EPOCHS_MAX, check_epochs
+from aerobee.store.format.ha_epochs import check_epochs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ def decode_epochs(data: bytes) -> tuple[Epoch, ...]:
     if int(crc) not in (UNCHECKED, _crc(rows)):
         raise EpochFileIllegal(f"its CRC is {_crc(rows)}, and should be {int(crc)}")
     lines = rows.splitlines()
-    if len(lines) != int(count) or len(lines) > EPOCHS_MAX:
+    if len(lines) != int(count):
         raise EpochFileIllegal(f"it has {len(lines)} epochs, and says {int(count)}")
     epochs = []
     for line in lines:

@@ -10,6 +10,8 @@ from aerobee.store.format.epoch_file import (
     decode_epochs,
     encode_epochs,
 )
+from aerobee.store.format.epochs import shortened
+from aerobee.store.format.ha_epochs import EPOCHS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_epochs(disk: Disk, root: Path) -> tuple[Epoch, ...]:
-    """The epochs of a data directory; none without a file.
+    """The epochs of a data directory, shortened as those that are saved; none without a file.
 
     Java passes a damaged file over for the one before it. That may lack an epoch whose bytes are in
     the log: they would count as an earlier master's, and stay where a cut must take them. Raises:
@@ -30,7 +32,7 @@ def read_epochs(disk: Disk, root: Path) -> tuple[Epoch, ...]:
     if not disk.exists(path):
         return ()
     try:
-        return decode_epochs(disk.read(path))
+        return shortened(decode_epochs(disk.read(path)), EPOCHS_MAX)
     except EpochFileIllegal as error:
         raise EpochFileIllegal(f"{path}: {error}") from error
 

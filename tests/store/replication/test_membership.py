@@ -414,10 +414,10 @@ async def test_a_row_of_epochs_that_is_full_takes_another_one(tmp_path: Path) ->
     async with node(tmp_path, 1) as a:
         await a.lead(1)
         end = a.put(3)
-    others = (Epoch(number, end) for number in range(2, EPOCHS_MAX + 1))
+    others = (Epoch(number, end) for number in range(2, EPOCHS_MAX + 2))
     write_epochs(Disk(), tmp_path, (Epoch(1, 0), *others))
     async with node(tmp_path, 1) as a:
-        await a.lead(EPOCHS_MAX + 1)
+        assert (a.epochs[0].start, a.epochs[-1]) == (0, Epoch(EPOCHS_MAX + 1, end))
     async with node(tmp_path, 1) as a, port_of(a) as port:
         await a.lead(EPOCHS_MAX + 2)
         assert a.epochs[0].start == 0
