@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.core.names import is_sendable
+from aerobee.store.errors import RecordDamaged
 from aerobee.store.format.record import HOST_FLAGS, MessageDraft
 from aerobee.store.format.tags import tags_code_of
 
@@ -27,8 +28,11 @@ DIGITS: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 def draft_again(record: Record, topic: str, queue_id: int, properties: bytes) -> MessageDraft:
     """A draft of a stored message for another topic: body, flags, times and hosts are kept.
 
-    The tags code is that of the tags in its properties.
+    The tags code is that of the tags in its properties. Raises: RecordDamaged for another body than
+    was stored: the copy would look whole.
     """
+    if not record.is_whole:
+        raise RecordDamaged(f"the body at {record.physical_offset} is not the one that was stored")
     return MessageDraft(
         topic,
         queue_id,

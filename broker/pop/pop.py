@@ -385,13 +385,14 @@ def _check_count(max_messages: int) -> None:
 def _renamed(view: Buffer, at: int, topic: str, receipt: Receipt) -> bytes:
     """A record under another topic, with its receipt in its properties.
 
-    Without room for that it stays as it is, so that the other messages are still delivered.
+    Without room for that it stays as it is, so that the other messages are still delivered; so does
+    one whose body is damaged, which its consumer finds by the CRC.
     """
     record = read(view, at)
     properties = decode(record.properties)
     properties["POP_CK"] = receipt._replace(offset=record.queue_offset).text()
     text = encode(properties).encode()
-    if len(text) > PROPERTIES_BYTES_MAX:
+    if len(text) > PROPERTIES_BYTES_MAX or not record.is_whole:
         return bytes(view[at : at + record.size])
     draft = draft_again(record, topic, record.queue_id, text)
     return encode_record(draft, record.queue_offset, record.physical_offset, record.store_timestamp)

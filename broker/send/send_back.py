@@ -26,10 +26,10 @@ from aerobee.broker.topics.topics import PERM_WRITE
 from aerobee.remoting.server.routes import PendingAnswer
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
-from aerobee.store.errors import NotInMemory
+from aerobee.store.errors import NotInMemory, RecordDamaged
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.properties import decode
-from aerobee.store.results import PutStatus
+from aerobee.store.results import PutStatus, location_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import MessageDraft, Record
 
 DONE: Final = Answer()
+SERVICE: Final = "retries"
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 TOO_LONG: Final = PutStatus.PROPERTIES_SIZE_EXCEEDED
 
@@ -143,7 +144,12 @@ class SendBack:
         count = self._stats.group_out if origin == record.topic else self._stats.given_up
         queues = min(topic.read_queue_nums, topic.write_queue_nums)
         queue_id = self._random_queue(queues) if queues > 1 else 0
-        draft = draft_again(record, topic.topic_name, queue_id, b"")
+        try:
+            draft = draft_again(record, topic.topic_name, queue_id, b"")
+        except RecordDamaged as error:
+            # Refused, it would come for ever; a copy would look whole.
+            self._store.aside.take(SERVICE, location_of(record), error)
+            return
         draft.store_host = self._store_host
         draft.reconsume_times = tried_again(draft.reconsume_times)
         status = TOO_LONG if level is None else self._put_for_retry(draft, record, level)

@@ -32,6 +32,7 @@ from aerobee.broker.transactions.half_messages import (
 )
 from aerobee.remoting.wire.frame import MAX_FRAME_BYTES
 from aerobee.remoting.wire.headers.transaction import CheckTransactionState
+from aerobee.store.errors import RecordDamaged
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.record import encode
 from aerobee.store.format.system_names import (
@@ -40,7 +41,7 @@ from aerobee.store.format.system_names import (
     OP_TOPIC,
     TRANSACTION_GROUP,
 )
-from aerobee.store.results import UNSTORABLE, Location, PutStatus, location_of
+from aerobee.store.results import UNSTORABLE, Location, PutResult, PutStatus, location_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
     from aerobee.store.format.record import Record
-    from aerobee.store.results import GetResult, PutOutcome, PutResult
+    from aerobee.store.results import GetResult, PutOutcome
 
 READ_MAX: Final = 32
 """Records read, and halves checked, before others get their turn."""
@@ -310,7 +311,7 @@ class HalfMessages:
             # A Java broker took it without room for what we add.
             status = self._put(half, GIVEN_UP_TOPIC, half.record.properties).status
         if status in UNSTORABLE:
-            self._set_aside(half, status.name)
+            self._set_aside(half, status.name if half.record.is_whole else "its body is damaged")
         elif status is not PutStatus.PUT_OK:
             return False
         self._note_end(half)
@@ -329,7 +330,11 @@ class HalfMessages:
         return result.status
 
     def _put(self, half: Half, topic: str, properties: bytes) -> PutResult:
-        return self._puts.put_again(draft_again(half.record, topic, 0, properties))
+        try:
+            draft = draft_again(half.record, topic, 0, properties)
+        except RecordDamaged:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        return self._puts.put_again(draft)
 
     def _note_end(self, half: Half) -> None:
         """Write an op record for a half that was put again while an earlier half is still open.

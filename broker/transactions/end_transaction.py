@@ -17,6 +17,7 @@ from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import ONEWAY
+from aerobee.store.errors import RecordDamaged
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from aerobee.store.format.system_names import HALF_TOPIC
 from aerobee.store.results import PutStatus
@@ -173,7 +174,10 @@ class TransactionProcessor:
                 "to commit the transaction, or roll back",
             )
         topic, queue_id = half.target
-        draft = draft_again(half.record, topic, self._puts.queue_now(topic, queue_id), b"")
+        try:
+            draft = draft_again(half.record, topic, self._puts.queue_now(topic, queue_id), b"")
+        except RecordDamaged as error:
+            raise Refusal(SYSTEM_ERROR, str(error)) from error
         status = self._puts.put(draft, half.commit(draft), accepted=True).status
         if status is not PutStatus.PUT_OK:
             raise first_put_refused(status, self._store)

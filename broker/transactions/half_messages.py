@@ -235,9 +235,7 @@ def late_end(half: Half, *, commit: bool) -> MessageDraft:
     """
     notes = {LATE_END: "commit" if commit else "rollback", UNIQUE: half.transaction_id}
     properties = encode(notes | _half_offset(half)).encode()
-    draft = draft_again(half.record, GIVEN_UP_TOPIC, 0, properties)
-    draft.body = b""
-    return draft
+    return draft_again(half.record._replace(body=b""), GIVEN_UP_TOPIC, 0, properties)
 
 
 def _half_offset(half: Half) -> dict[str, str]:

@@ -86,14 +86,15 @@ _STORED_BYTES = 8
 
 
 def stored(buffer: Buffer, at: int = 0) -> StoredMessage:
-    """The message at `buffer[at]`, its body a slice of the buffer; no checksum is looked at. Hot.
+    """The message at `buffer[at]`, its body a slice of the buffer. Hot.
 
-    Raises: RecordDamaged for anything but a whole record that has a place in a queue.
+    Raises: RecordDamaged for anything but a whole record that has a place in a queue, and the body
+    that it was stored with: its copy has the same CRC.
     """
     if len(buffer) - at < FIXED_BYTES:
         raise RecordDamaged(f"no record at {at}: {len(buffer) - at} bytes left")
     crc, flag, physical_offset = _numbers(buffer, at)
-    header = parse(buffer, at, physical_offset)
+    header = parse(buffer, at, physical_offset, crc=True)
     if isinstance(header, NoRecord):
         raise RecordDamaged(f"no record at {at}: {header.kind}")
     if header.sys_flag & NOT_QUEUED:

@@ -41,6 +41,8 @@ BLANK_BYTES = 8
 BORN_HOST_IPV6: Final = 0x10
 STORE_HOST_IPV6: Final = 0x20
 HOST_FLAGS: Final = BORN_HOST_IPV6 | STORE_HOST_IPV6
+CRC_MASK: Final = 0x7FFF_FFFF
+"""The bits of the CRC-32 of a body that a record has."""
 TRANSACTION_MASK = 0xC
 TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_COMMIT = 0x8
@@ -157,6 +159,11 @@ class Record(NamedTuple):
     topic: str
     properties: bytes
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the body is the one that was stored."""
+        return not self.body or crc32(self.body) & CRC_MASK == self.body_crc
+
 
 @lru_cache(maxsize=4_096)
 def topic_bytes(topic: str) -> tuple[int, bytes]:
@@ -196,7 +203,7 @@ def encode(
         head = layout.pack(
             layout.size + 2 + body_length + len(topic) + properties_length,
             magic,
-            crc32(body) & 0x7FFFFFFF,
+            crc32(body) & CRC_MASK,
             draft.queue_id,
             draft.flag,
             queue_offset,
@@ -294,7 +301,7 @@ def parse(
         if size < FIXED_BYTES or end > len(buffer):
             return _BAD_SIZE
         return _BAD_LENGTHS if named == physical_offset else _WRONG_OFFSET
-    if crc and length and crc32(buffer[topic_at - length : topic_at]) & 0x7FFFFFFF != body_crc:
+    if crc and length and crc32(buffer[topic_at - length : topic_at]) & CRC_MASK != body_crc:
         return _CRC
     rest = bytes(buffer[topic_at:end])
     if magic == MAGIC_V1:
@@ -366,7 +373,7 @@ def parse_run(
                 or (
                     crc
                     and length
-                    and crc32(data[topic_at - length : topic_at]) & 0x7FFFFFFF != body_crc
+                    and crc32(data[topic_at - length : topic_at]) & CRC_MASK != body_crc
                 )
             ):
                 break

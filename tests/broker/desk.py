@@ -217,6 +217,15 @@ class Desk:
             await wait_all_tasks_blocked()
 
 
+def spoil(root: Path, body: bytes) -> None:
+    """Alter one bit of a stored body, as a disk does, also while a store is open."""
+    (segment,) = (root / "commitlog").glob("0*")
+    with segment.open("r+b") as file:
+        at = file.read().index(body)
+        file.seek(at)
+        file.write(bytes([body[0] ^ 1]))
+
+
 def send_header(topic: str = "t", cls: type[Any] = SendMessageV2, **fields: Any) -> Any:
     """A send to queue 0 without properties; `fields` replace."""
     given = {

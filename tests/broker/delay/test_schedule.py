@@ -25,7 +25,7 @@ from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.unit import UNIT
 from aerobee.store.results import PutResult, PutStatus
 from aerobee.store.tools.verify import verify
-from tests.broker.desk import BORN_MS, Desk, body_of, broker_config, said
+from tests.broker.desk import BORN_MS, Desk, body_of, broker_config, said, spoil
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.logged import Logged, events
@@ -497,6 +497,22 @@ async def test_a_record_that_the_disk_altered_is_passed_over_and_no_other_comes_
         await desk.schedule.tick()
         assert desk.bodies() == [b"0", b"1", b"3", b"4", b"5"]
         assert offsets(desk) == {1: 6}
+
+
+async def test_a_body_that_the_disk_alters_meanwhile_is_not_copied(tmp_path: Path) -> None:
+    """A copy with the CRC of the message would be damage at the end of the log, one with another
+    CRC would look whole.
+    """
+    async with still_desk(tmp_path) as desk:
+        for body in (b"first", b"spoilt", b"third"):
+            await park(desk, 1, body)
+        spoil(tmp_path, b"spoilt")
+        later(desk, 1_000)
+        await desk.schedule.tick()
+        assert desk.bodies() == [b"first", b"third"]
+        assert desk.store.stats.set_aside == {"schedule": 1}
+        assert offsets(desk) == {1: 3}
+    assert verify(tmp_path).counts == {"crc": 1}, "the message, and no copy"
 
 
 async def test_what_lies_on_disk_is_waited_for_outside_the_loop(tmp_path: Path) -> None:

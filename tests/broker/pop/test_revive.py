@@ -18,6 +18,7 @@ from aerobee.store.flags import Flag
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.system_names import REVIVE_GROUP
 from aerobee.store.results import PutStatus
+from tests.broker.desk import spoil
 from tests.broker.pop.test_pop import REVIVE_LOG
 from tests.broker.pops import open_pops
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
@@ -575,6 +576,20 @@ async def test_a_message_that_the_disk_cannot_read_is_popped_when_it_can(
         disk.bad = b""
         await pops.desk.pass_s(AGAIN_S[0] + AGAIN_S[1])
         assert pops.desk.bodies("%RETRY%g_t") == [b"c", b"worn"]
+        assert pops.open_check_points() == 0
+
+
+@pytest.mark.trio
+async def test_a_message_whose_body_the_disk_altered_is_not_copied_for_its_retry(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path) as pops:
+        await pops.send(b"spoilt", b"c")
+        assert len(await pops.bodies() + await pops.bodies()) == 2
+        spoil(tmp_path, b"spoilt")
+        await pops.desk.pass_s(70)
+        assert pops.desk.bodies("%RETRY%g_t") == [b"c"]
+        assert pops.desk.store.stats.set_aside == {"revive": 1}
         assert pops.open_check_points() == 0
 
 

@@ -19,7 +19,7 @@ from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.properties import decode
 from tests.broker.delay.test_schedule import later, still_desk
-from tests.broker.desk import Desk, open_desk, said
+from tests.broker.desk import Desk, open_desk, said, spoil
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.faulty_disk import FaultyDisk
 
@@ -209,6 +209,19 @@ async def test_what_the_store_refuses_is_named(tmp_path: Path) -> None:
         answer = await back(desk, record.physical_offset)
         assert (answer.code, answer.remark) == (Code.SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE")
         desk.store.flags.clear(Flag.DISK_FULL)
+
+
+async def test_a_body_that_the_disk_altered_is_set_aside_and_its_consumer_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Refused, it would come back for ever; a copy would look whole."""
+    async with still_desk(tmp_path) as desk:
+        record = await one(desk, body=b"spoilt")
+        spoil(tmp_path, b"spoilt")
+        for level in (0, -1):
+            assert (await back(desk, record.physical_offset, level=level)).code == Code.SUCCESS
+        assert desk.store.stats.set_aside == {"retries": 2}
+        assert [level_of(desk, 3), desk.records("%DLQ%g")] == [[], []]
 
 
 async def test_a_message_on_disk_is_waited_for(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.messages.writer import Writer
 from aerobee.store.results import PutResult, PutStatus
-from tests.broker.desk import Desk, open_desk, said
+from tests.broker.desk import Desk, open_desk, said, spoil
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 from tests.kit.quick_disk import WornDisk
 from tests.kit.running_store import TrioClock
@@ -484,6 +484,19 @@ async def test_a_record_that_nobody_can_deliver_stops_no_other(
         await bench.desk.pass_s(5)
         assert bench.desk.bodies() == [b"good"]
         assert bench.timers.timers.queue_offset == 3
+
+
+@pytest.mark.trio
+async def test_a_timer_whose_body_the_disk_altered_is_set_aside(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        for body in (b"first", b"spoilt", b"third"):
+            await bench.send(body, TIMER_DELAY_SEC=2)
+        spoil(tmp_path, b"spoilt")
+        await bench.desk.pass_s(5)
+        assert bench.desk.bodies() == [b"first", b"third"]
+        assert bench.desk.store.stats.set_aside == {"timers": 1}
 
 
 @pytest.mark.trio

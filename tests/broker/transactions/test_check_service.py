@@ -31,7 +31,7 @@ from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft, read
 from aerobee.store.format.system_names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from aerobee.store.results import PutResult, PutStatus
-from tests.broker.desk import Caller, Desk, open_desk, said
+from tests.broker.desk import Caller, Desk, open_desk, said, spoil
 from tests.kit.quick_disk import WornDisk
 
 if TYPE_CHECKING:
@@ -540,6 +540,22 @@ async def test_a_damaged_half_is_passed_over_and_the_start_knows_the_others(
         assert (await bank.end(halves[1], COMMIT)).code == 1
         assert (await bank.end(halves[2], COMMIT)).code == 0
         assert bank.desk.bodies() == [b"c"]
+
+
+@pytest.mark.trio
+async def test_a_half_whose_body_the_disk_altered_is_neither_committed_nor_asked_about(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path) as bank:
+        producer = bank.producer()
+        half = await bank.half(b"spoilt")
+        spoil(tmp_path, b"spoilt")
+        answer = await bank.end(half, COMMIT)
+        assert (answer.code, answer.remark) == (1, "the body at 0 is not the one that was stored")
+        await bank.pass_s(35)
+        assert (told(producer), bank.desk.bodies()) == ([], [])
+        assert bank.desk.store.stats.set_aside == {"transactions": 1}
+        assert bank.desk.transactions.open == {}
 
 
 @pytest.mark.trio

@@ -63,6 +63,11 @@ def test_a_message_is_what_was_sent_and_where_it_lies() -> None:
         assert not system.HasField(absent)
 
 
+def test_a_body_that_the_disk_altered_has_no_digest_that_fits() -> None:
+    system = one(record().replace(b"body", b"bodx")).system_properties
+    assert (system.body_digest.type, system.body_digest.checksum) == (DigestType.MD5, "")
+
+
 def test_its_handle_names_the_first_offset_of_the_pop_of_its_queue() -> None:
     system = one(record()).system_properties
     assert system.receipt_handle == "10 1000000 60000 3 0 broker-a 2 12 4711"
