@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from aerobee.spark.brokers import Cluster
+    from aerobee.spark.options import ReadOptions, StoreOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -256,19 +257,21 @@ class Source:
             messages = messages.where(f"storeTimestamp < timestamp_millis({until_ms})")
         return messages.select(*columns)
 
-    def check(self) -> None:
-        """Refuse wrong options before Spark is started. Raises: ConfigurationError."""
+    def check(self) -> ReadOptions | StoreOptions | None:
+        """The options of the read, None for an archive, before Spark is started.
+
+        Raises: ConfigurationError for wrong ones.
+        """
         if self.store is not None and self.archive is not None:
             raise ConfigurationError("--store and --archive: give one of them")
         if self.archive is not None:
-            return
+            return None
         from aerobee.spark.options import read_options, store_options
 
         options = self._options(*window_ms(self.since, self.until))
         if self.store is not None:
-            store_options(options)
-        else:
-            read_options(options, stream=False)
+            return store_options(options)
+        return read_options(options, stream=False)
 
     def _loaded(
         self,

@@ -82,7 +82,11 @@ def command(
     if extra and (source.store or source.archive):
         raise ConfigurationError("offsets are for reading a broker; here say --where queueOffset …")
     source = replace(source, options=(*source.options, *extra))
-    source.check()
+    read = source.check()
+    if read is not None and not read.decompress:
+        raise ConfigurationError(
+            "--option decompress=false: nobody would decompress what is sent so; leave it out"
+        )
     with session.opened("replay") as spark:
         output.check(spark, source.store, source.archive)
         # A condition may name any column.

@@ -27,6 +27,7 @@ from aerobee.spark.jobs.archive import Archive
 from aerobee.spark.jobs.common import (
     cluster_at,
     named,
+    of_system,
     output_options,
     run_as_program,
     session_options,
@@ -172,16 +173,21 @@ def _is_left_out(topic: str) -> bool:
     return is_system(topic) or topic.startswith(OF_GROUPS)
 
 
-def counted(rows: DataFrame) -> list[dict[str, Any]]:
+def counted(rows: DataFrame, task: Restore) -> list[dict[str, Any]]:
     """Per topic the number of messages, the bytes of their bodies, and the queues that they need.
 
-    `waiting` of them waited for a delay, a timer or a retry.
+    `waiting` of them waited for a delay, a timer or a retry. Bodies are checked where they are to
+    be sent: dead letters are often those that no consumer could decompress.
     """
     from pyspark.sql import functions as sql
 
+    body = body_as_sent(rows)
+    if not task.topics:
+        left = of_system(rows["topic"]) | rows["topic"].startswith(OF_GROUPS)
+        body = sql.when(left, sql.col("body")).otherwise(body)
     plan = rows.groupBy("topic").agg(
         sql.count("*").alias("messages"),
-        sql.sum(sql.length(body_as_sent(rows)).cast("bigint")).alias("bodyBytes"),
+        sql.sum(sql.length(body).cast("bigint")).alias("bodyBytes"),
         (sql.max("queueId") + 1).alias("queues"),
         sql.count(DUE).alias("waiting"),
     )
@@ -326,7 +332,7 @@ def command(
     with session.opened("restore") as spark:
         output.check(spark, archive if KINDS[kind].is_path else None)
         rows = sending.chosen(restored(spark, task))
-        counts = counted(rows)
+        counts = counted(rows, task)
         plan = planned(counts, task)
         if missing := sorted(set(task.topics) - {row["topic"] for row in plan}):
             raise ConfigurationError(
@@ -334,7 +340,7 @@ def command(
             )
         if sending.again:
             rows = sending.left(rows, target, [row["topic"] for row in plan])
-            plan = planned(counted(rows), task)
+            plan = planned(counted(rows, task), task)
         sent = None
         if sending.yes and plan:
             announce(sending.run)

@@ -228,11 +228,14 @@ def test_a_body_that_cannot_be_unpacked_is_archived_as_it_is_stored_and_never_se
     with RawConnection(broker.address) as connection:
         fields = send_fields("bills", 0, f=1, i=properties_text(UNIQ_KEY="IDraw"))
         assert connection.call(SEND, fields, b"not packed").code == 0
+        make_topic(broker, "%DLQ%shop", 1)
+        fields = send_fields("%DLQ%shop", 0, f=1)
+        assert connection.call(SEND, fields, b"dead of it").code == 0
     say(broker, SQUEEZED, compressed=True)
     lake = tmp_path / "lake"
     outcome = archive(spark, task(broker.data, lake, tail=True, marks=False, broker_name="b"))
     assert outcome.failed == {}
-    assert f"segment {segment_name(0)}: 1 bodies cannot be decompressed" in capsys.readouterr().err
+    assert f"segment {segment_name(0)}: 2 bodies cannot be decompressed" in capsys.readouterr().err
     bodies = {row["msgId"]: bytes(row["body"]) for row in archived(spark, lake).collect()}
     assert (bodies["IDraw"], bodies["IDz"]) == (b"not packed", SQUEEZED.body)
     for command, *words in (
@@ -241,9 +244,12 @@ def test_a_body_that_cannot_be_unpacked_is_archived_as_it_is_stored_and_never_se
     ):
         given = [*words, "--namesrv", broker.namesrv_address, "--archive", str(lake)]
         with pytest.raises(AerobeeError, match=r"message at b/bills/0/3/.* read as it is stored"):
-            run_job(command, *given, capsys=capsys)
+            run_job(command, *given, "--yes", capsys=capsys)
         (row,) = run_job(command, *given, "--where", READABLE, capsys=capsys).rows
         assert row["messages"] == 4
+    # Dead letters are not sent, so none of them keeps the others out.
+    done = run_job(command, *given, "--where", "topic <> 'bills'", capsys=capsys)
+    assert (done.rows, "left out: 1 of %DLQ%shop" in done.said) == ([], True)
 
 
 def test_what_cannot_work_is_said_before_anything_is_read(

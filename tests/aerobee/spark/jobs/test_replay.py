@@ -72,6 +72,11 @@ def test_nothing_is_sent_when_the_table_has_no_place(
     assert not read_back(broker, "unsent", 0)
 
 
+def test_bodies_are_not_sent_as_they_are_stored(job: Job) -> None:
+    with pytest.raises(ConfigurationError, match="decompress=false: nobody would decompress"):
+        job("--option", "Decompress=no", "--to-topic", "copy")
+
+
 def test_a_condition_chooses(job: Job) -> None:
     done = job("--to-topic", "elsewhere", "--where", "tags = 'US' AND queueOffset < 7")
     assert [row["messages"] for row in done.rows] == [7]

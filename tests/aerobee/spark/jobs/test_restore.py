@@ -216,7 +216,7 @@ def test_a_part_can_be_chosen_and_nothing_is_sent_unless_it_is_said(
     def plan(condition: str = "true", **changes: object) -> list[tuple[str, int, int]]:
         changes = {"archive": Archive(store=lake, output=str(lake))} | changes
         task = Restore(**changes)  # type: ignore[arg-type]  # as the test names them
-        rows = planned(counted(restored(spark, task).where(condition)), task)
+        rows = planned(counted(restored(spark, task).where(condition), task), task)
         return [(row["topic"], row["messages"], row["queues"]) for row in rows]
 
     assert plan() == [("bills", 120, 1), ("later", 3, 2), ("orders", 451, 2)]
