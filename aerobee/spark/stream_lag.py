@@ -10,10 +10,11 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from aerobee.spark.offsets import NOTES
+from aerobee.errors import ConfigurationError
+from aerobee.spark.offsets import from_nested
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from aerobee.spark.offsets import Offsets
 
 __all__ = ["lag_of"]
 
@@ -27,21 +28,23 @@ def lag_of(progress: Any) -> dict[str, int]:
     backlog: dict[str, int] = {}
     for source in document.get("sources", ()):
         ends, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
-        for topic, brokers in latest.items():
-            for broker, queues in brokers.items():
-                read = ends.get(topic, {}).get(broker, {})
-                waits = sum(max(0, most - read.get(at, 0)) for at, most in queues.items())
-                backlog[topic] = backlog.get(topic, 0) + waits
+        for queue, most in latest.items():
+            waits = max(0, most - ends.get(queue, 0))
+            backlog[queue.topic] = backlog.get(queue.topic, 0) + waits
     return backlog
 
 
-def _offsets(offsets: Any) -> Mapping[str, Any]:
-    """The offsets of a source in a report: a mapping, or its JSON text; else none."""
+def _offsets(offsets: Any) -> Offsets:
+    """The offsets of a source in a report: a mapping, or its JSON text; else none.
+
+    A query may have other sources, such as Kafka's, with offsets of another form.
+    """
     table = offsets
     if isinstance(offsets, str):
         # Without offsets PySpark 4.1 says "None" or "" here.
         with suppress(ValueError):
             table = json.loads(offsets)
-    if not isinstance(table, dict):
+    try:
+        return from_nested(table)
+    except ConfigurationError:
         return {}
-    return {name: at for name, at in table.items() if name not in NOTES}

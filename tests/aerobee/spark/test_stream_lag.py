@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+import pytest
+
 from aerobee.spark.stream_lag import lag_of
 
 START = {"orders": {"b": {"0": 5, "1": 0}}}
@@ -31,3 +33,14 @@ def test_nothing_is_known_where_spark_does_not_ask() -> None:
     assert lag_of({}) == {}
     for absent in ("", "null", "None", "-", "[]"):
         assert lag_of({"sources": [{"endOffset": END, "latestOffset": absent}]}) == {}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"topic": {"0": 3}}, {"sourceVersion": 1, "index": -1}, {"logOffset": 2}, 7],
+    ids=["kafka", "delta", "files", "rate"],
+)
+def test_other_sources_of_the_query_do_not_count(other: object) -> None:
+    ours = {"startOffset": START, "endOffset": END, "latestOffset": LATEST}
+    theirs = {"startOffset": other, "endOffset": other, "latestOffset": other}
+    assert lag_of({"sources": [theirs, ours]}) == {"orders": 5, "new": 3}
