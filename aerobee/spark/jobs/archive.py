@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from zlib import crc32
 
 import click
 
@@ -32,6 +33,7 @@ from aerobee.spark.jobs.common import (
 from aerobee.spark.jobs.failures import plain
 from aerobee.spark.jobs.manifest import (
     MANIFEST,
+    PIECE_BYTES,
     Entry,
     Manifest,
     crc_of_file,
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from aerobee.spark.jobs.common import Session
+    from aerobee.spark.storefiles.files import SegmentFile
     from aerobee.spark.storefiles.segments import Segment
 
 LOCK = ".lock"
@@ -168,8 +171,11 @@ class Run:
         return [
             segment
             for segment in segments
-            if segment.start not in matches
-            or not self.is_archived(segment, self.known[segment.start], matches[segment.start])
+            if segment.start not in self.known
+            or (
+                segment.start in matches
+                and not self.is_archived(segment, self.known[segment.start], matches[segment.start])
+            )
         ]
 
     def is_archived(self, segment: Segment, entry: Entry, match: SegmentMatch) -> bool:
@@ -233,18 +239,25 @@ class Run:
 
     def group(self, group: Sequence[Segment], *, sealed: bool) -> list[Entry]:
         """Archive adjacent segments. Raises: AerobeeError, PySparkException, OSError."""
+        from aerobee.spark.storefiles.files import SegmentFile
+
         task = self.task
         starts = [segment.start for segment in group]
         self.refuse_unknown(group)
-        self.kind.write(self.rows(group, sealed=sealed), task.output, starts)
-        written = self.kind.read(self.spark, task.output, starts)
-        counts = {row[SEGMENT]: row for row in counted(written)}
-        entries = []
-        for part in group:
-            check(part, counts.get(part.start), sealed=sealed)
-            if unreadable := counts[part.start]["unreadable"]:
-                echo(f"segment {part.name}: {unreadable} {LEFT_AS_STORED}", err=True)
-            entries.append(entry_of(part, counts[part.start], task.job, self.log_id, sealed=sealed))
+        with ExitStack() as held:
+            # A segment that its broker deletes when it is in the table is compared all the same.
+            files = [held.enter_context(SegmentFile(segment)) for segment in group]
+            self.kind.write(self.rows(group, sealed=sealed), task.output, starts)
+            written = self.kind.read(self.spark, task.output, starts)
+            counts = {row[SEGMENT]: row for row in counted(written)}
+            for file in files:
+                check(file, counts.get(file.segment.start), sealed=sealed)
+                if unreadable := counts[file.segment.start]["unreadable"]:
+                    echo(f"segment {file.segment.name}: {unreadable} {LEFT_AS_STORED}", err=True)
+            entries = [
+                entry_of(file, counts[file.segment.start], task.job, self.log_id, sealed=sealed)
+                for file in files
+            ]
         self.make_durable(starts)
         for entry in entries:
             self.manifest.put(entry)
@@ -325,13 +338,14 @@ def counted(rows: DataFrame) -> list[Any]:
     )
 
 
-def check(segment: Segment, counts: Any, *, sealed: bool) -> None:
+def check(file: SegmentFile, counts: Any, *, sealed: bool) -> None:
     """Compare the table with the file, whose records follow each other without gaps up to its end.
 
     All records are there exactly once if there are as many distinct offsets as rows, if the sizes
     add up to the distance from the first offset to the end of the last record, and if only a blank
-    follows. Raises: AerobeeError.
+    follows. Raises: AerobeeError, OSError.
     """
+    segment = file.segment
     if counts is None:
         raise AerobeeError(f"segment {segment.name}: nothing of it was written")
     problems = []
@@ -343,31 +357,30 @@ def check(segment: Segment, counts: Any, *, sealed: bool) -> None:
         )
     if counts["spoilt"]:
         problems.append(f"{counts['spoilt']} bodies that do not fit their CRC")
-    if sealed and not ends_at(segment, counts["end"]):
+    if sealed and not ends_at(file, counts["end"]):
         problems.append(f"a segment that goes on behind {counts['end']}")
     if problems:
         raise AerobeeError(f"segment {segment.name}: read back were {', '.join(problems)}")
 
 
-def ends_at(segment: Segment, end: int) -> bool:
+def ends_at(file: SegmentFile, end: int) -> bool:
     """Whether the records of a full segment end at `end`: at the end of the file, or at a blank."""
-    rest = segment.end - end
+    rest = file.segment.end - end
     if rest == 0:
         return True
-    with open(segment.path, "rb") as file:
-        file.seek(end - segment.start)
-        head = file.read(START.size)
+    head = file.read(end, end + START.size)
     return len(head) == START.size and START.unpack_from(head) == (rest, BLANK_MAGIC)
 
 
-def entry_of(segment: Segment, counts: Any, job: str, log_id: str, *, sealed: bool) -> Entry:
+def entry_of(file: SegmentFile, counts: Any, job: str, log_id: str, *, sealed: bool) -> Entry:
     """The manifest entry of a segment that was read back. Raises: OSError."""
-    first, last = ends_of(segment, counts["last"])
+    segment = file.segment
+    first, last = ends_of(file, counts["last"])
     return Entry(
         segment=segment_name(segment.start),
         bytes=segment.size if sealed else counts["bytes"],
         records=counts["records"],
-        crc32=crc_of_file(segment.path) if sealed else 0,
+        crc32=crc_of(file) if sealed else 0,
         job=job,
         sealed=sealed,
         min_store_timestamp=counts["oldest"],
@@ -377,6 +390,15 @@ def entry_of(segment: Segment, counts: Any, job: str, log_id: str, *, sealed: bo
         last_offset=counts["last"],
         last_crc32=last,
     )
+
+
+def crc_of(file: SegmentFile) -> int:
+    """CRC-32 of a whole segment. Raises: OSError."""
+    value, at = 0, file.segment.start
+    while piece := file.read(at, min(at + PIECE_BYTES, file.segment.end)):
+        value = crc32(piece, value)
+        at += len(piece)
+    return value
 
 
 # ── Running ──

@@ -12,6 +12,7 @@ archive without ids, which earlier versions made, is it enough that the store be
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -74,16 +75,18 @@ def compared(
 ) -> dict[int, SegmentMatch]:
     """Compare the segments with the entries of their names; by their starts.
 
-    `log_id` is that of `id_of_store`; `archive` is the name of the archive in errors.
+    Segments that the broker has deleted since they were listed are left out. `log_id` is that of
+    `id_of_store`; `archive` is the name of the archive in errors.
     Raises: AerobeeError for another log, and where the archive has more of a segment; OSError.
     """
-    matches = {
-        segment.start: _compared(segment, known[segment.start], is_last=segment == segments[-1])
-        for segment in segments
-        if segment.start in known
-    }
-    if known and segments and not matches:
-        _check_goes_on(segments[0], list(known.values()), log_id, archive)
+    matches = {}
+    for segment in segments:
+        with suppress(FileNotFoundError):
+            if entry := known.get(segment.start):
+                matches[segment.start] = _compared(segment, entry, is_last=segment == segments[-1])
+    new = [segment for segment in segments if segment.start not in known]
+    if known and new and not matches:
+        _check_goes_on(new[0], list(known.values()), log_id, archive)
     if matches and all(match is SegmentMatch.FOREIGN for match in matches.values()):
         start = min(matches)
         raise AerobeeError(
@@ -134,7 +137,7 @@ def _check_goes_on(first: Segment, entries: Sequence[Entry], log_id: str, archiv
     raise AerobeeError(
         f"{archive} has no segment in common with this store, which begins at {first.start} while "
         f"the archive ends at {end}, and nothing shows that both are of the same log. Give each "
-        "store its own --output" + (_way_out(ids) if behind and not log_id else "")
+        "store its own --output" + (_way_out(ids) if ids and behind and not log_id else "")
     )
 
 
@@ -153,12 +156,9 @@ def record_crc(file: SegmentFile, position: int) -> int | None:
     return crc32(file.read(position, position + file.size_at(position)))
 
 
-def ends_of(segment: Segment, last_offset: int) -> tuple[int, int]:
+def ends_of(file: SegmentFile, last_offset: int) -> tuple[int, int]:
     """CRC-32 of the first record of a segment and of that at `last_offset`. Raises: OSError."""
-    from aerobee.spark.storefiles.files import SegmentFile
-
-    with SegmentFile(segment) as file:
-        return record_crc(file, segment.start) or 0, record_crc(file, last_offset) or 0
+    return record_crc(file, file.segment.start) or 0, record_crc(file, last_offset) or 0
 
 
 def holds(segment: Segment, row: Mapping[str, Any]) -> bool:

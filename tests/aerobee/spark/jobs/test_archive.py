@@ -7,7 +7,7 @@ import runpy
 import shutil
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs import archive as job
 from aerobee.spark.jobs import replay, restore
-from aerobee.spark.jobs.archive import Archive, archive
+from aerobee.spark.jobs.archive import Archive, Run, archive
 from aerobee.spark.jobs.common import Source
-from aerobee.spark.jobs.manifest import Manifest
+from aerobee.spark.jobs.manifest import Manifest, crc_of_file
 from aerobee.spark.jobs.places import Place
 from aerobee.spark.jobs.sending import READABLE
 from aerobee.spark.storefiles.files import segments_of
@@ -49,7 +49,7 @@ from tests.kit.raw_client import RawConnection, properties_text, send_fields
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.conftest import StartBroker
 
@@ -195,6 +195,34 @@ def test_a_missing_mark_is_made_again_and_another_log_is_not_mixed_in(
     assert [entry.start for entry in outcome.entries] == [SEGMENT_BYTES]
     pink = archived(spark, lake).where("properties['colour'] = 'pink'").collect()
     assert [row["segment"] for row in pink] == [SEGMENT_BYTES]
+
+
+def test_a_segment_that_the_broker_deletes_meanwhile_is_not_asked_for(
+    spark: SparkSession, store: Path, lake: Path
+) -> None:
+    run = Run(spark, task(store, lake))
+    segments = segments_of(store)
+    Path(segments[0].path).unlink()
+    assert run.missing(segments) == [segments[-1]]
+
+
+def test_a_segment_that_is_deleted_when_its_rows_are_written_has_its_entry(
+    spark: SparkSession, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(store / "archive")
+    counted = job.counted
+
+    def cleaned_up(rows: DataFrame) -> list[Any]:
+        (store / "commitlog" / segment_name(0)).unlink(missing_ok=True)
+        return counted(rows)
+
+    monkeypatch.setattr(job, "counted", cleaned_up)
+    crc = crc_of_file(str(store / "commitlog" / segment_name(0)))
+    wanted = sealed(store)
+    outcome = archive(spark, task(store, tmp_path / "new"))
+    assert outcome.failed == {}
+    assert [entry.start for entry in outcome.entries] == wanted
+    assert outcome.entries[0].crc32 == crc
 
 
 def test_a_damaged_segment_keeps_none_of_the_others_waiting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,14 +20,13 @@ from aerobee.spark.jobs.same_log import (
     keep_id,
     kept_id,
 )
-from aerobee.spark.storefiles.files import segments_of
+from aerobee.spark.storefiles.files import SegmentFile, segments_of
 from aerobee.store.format.names import segment_name
 from tests.aerobee.spark.jobs.lakes import archived
 from tests.aerobee.spark.store_maker import NOON, StoreMaker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -57,7 +57,8 @@ def entries(made: StoreMaker, log: str = "") -> dict[int, Entry]:
     for one in segments:
         puts = [put for put in made.puts if one.start <= put.place < one.end]
         sealed = one != segments[-1]
-        first, last = ends_of(one, puts[-1].place)
+        with SegmentFile(one) as file:
+            first, last = ends_of(file, puts[-1].place)
         found[one.start] = Entry(
             segment_name(one.start),
             SIZE if sealed else puts[-1].place + puts[-1].size - one.start,
@@ -84,6 +85,17 @@ def test_a_log_that_grew_is_the_same(tmp_path: Path) -> None:
     assert len(known) == 3
     assert look(maker(tmp_path / "late", 90).root, known) == [SAME, SAME, SAME]
     assert look(tmp_path / "early", known) == [SAME, SAME, SAME]
+
+
+def test_a_segment_that_the_broker_deletes_meanwhile_is_left_out(tmp_path: Path) -> None:
+    made = maker(tmp_path, 90)
+    known = entries(made)
+    segments = segments_of(made.root)
+    Path(segments[0].path).unlink()
+    assert list(compared(segments, known, "", "lake")) == [one.start for one in segments[1:]]
+    early = {segments[0].start: known[segments[0].start]}
+    with pytest.raises(AerobeeError, match="nothing shows that both are of the same log"):
+        compared(segments[:1] + segments[2:], early, "", "lake")
 
 
 def test_another_log_is_refused_however_long_it_is(tmp_path: Path) -> None:
@@ -144,6 +156,8 @@ def test_a_store_without_an_archived_segment_must_continue_the_archive(tmp_path:
     for log_id in ("log-2", ""):
         with pytest.raises(AerobeeError, match="nothing shows that both are of the same log"):
             look(gap, known, log_id)
+    with pytest.raises(AerobeeError, match=r"nothing shows that .* its own --output$"):
+        look(gap, entries(maker(tmp_path / "nameless", 30)))
     full = {0: entries(maker(tmp_path / "two", 30))[0]}
     assert end < SIZE == full[0].bytes
     assert look(maker(tmp_path / "next", 30, start=SIZE, born=NOON + 5_000).root, full) == []
