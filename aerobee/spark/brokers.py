@@ -152,6 +152,23 @@ class Cluster:
                 queues[queue] = preferred(addresses, read_from, queue)
         return sorted(queues.items())
 
+    def places(
+        self, queues: Iterable[Queue], read_from: str = "master"
+    ) -> dict[Queue, tuple[str, ...]]:
+        """The addresses of queues by their brokers' names, whatever routes their topics have.
+
+        Queues of brokers that are not registered are left out. Raises: NoNameServerError,
+        PermissionDeniedError.
+        """
+        info = self._connections.perform(self.routes.greet(self.timeout_s))
+        places: dict[Queue, tuple[str, ...]] = {}
+        for queue in queues:
+            data = info.broker_addr_table.get(queue.broker)
+            if data is not None and data.broker_addrs:
+                self.routes.brokers.setdefault(queue.broker, dict(data.broker_addrs))
+                places[queue] = preferred(in_order(data.broker_addrs), read_from, queue)
+        return places
+
     def has_master(self, queue: Queue) -> bool:
         """Whether the newest route with the queue's broker has its master."""
         return self.routes.has_master(queue.broker)

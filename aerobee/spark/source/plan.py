@@ -100,8 +100,8 @@ class LossCause(Enum):
         "read more often or let the broker keep messages longer (fileReservedTime)",
     )
     CUT = (
-        "the queue ends before them now: its topic was made anew, or its broker came back without "
-        "its last messages",
+        "the queue ends before them now: its topic was deleted or made anew, or its broker came "
+        "back without its last messages",
         "begin where messages are (startingOffsets; a stream with a new checkpoint)",
     )
     RENEWED = (

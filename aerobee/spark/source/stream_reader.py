@@ -341,7 +341,7 @@ class StreamReader(DataSourceStreamReader):
         """The non-empty part of a batch, and the bounds of its queues."""
         read = {queue: offset for queue, offset in end.items() if begin.get(queue, 0) != offset}
         self._at.look_up()
-        if unknown := [queue for queue in read if queue not in self._at.addresses]:
+        if unknown := self._at.find(list(read)):
             raise BrokerNotFoundError(
                 f"{unknown[0]}: no name server knows where to read it, but the batch that was "
                 "planned before needs it; start the query again when its broker is back, or with "

@@ -14,12 +14,12 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from aerobee.errors import AerobeeError, SubscriptionError
+from aerobee.errors import AerobeeError, PermissionDeniedError, SubscriptionError
 from aerobee.spark.source.plan import Range
 from aerobee.spark.source.positions import queues_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aerobee.errors import RouteNotFoundError
     from aerobee.spark.brokers import Cluster
@@ -85,6 +85,18 @@ class StreamCluster:
         self._routed_at = now
         return True
 
+    def find(self, queues: Sequence[Queue]) -> list[Queue]:
+        """Look for queues of a batch; returns those whose broker is not registered now.
+
+        A topic may have been deleted, or taken out of the options, since the batch was planned:
+        then its broker says what it has of it.
+        """
+        unknown = [queue for queue in queues if queue not in self.addresses]
+        if unknown:
+            with suppress(PermissionDeniedError):
+                self.addresses |= self.cluster.places(unknown, self.options.read_from)
+        return [queue for queue in unknown if queue not in self.addresses]
+
     def tell_of_missing(self, offsets: Iterable[Queue]) -> None:
         """Warn of queues with offsets in the stream that are missing from the routes."""
         routed = set(self.routed)
@@ -144,13 +156,16 @@ class StreamCluster:
     def tell(self, offsets: Offsets) -> None:
         """Commit the changed offsets to the brokers if the options ask for it.
 
-        Failures are logged, and the next call tries again.
+        Failures are logged, and the next call tries again. Queues without a route are left out: a
+        broker refuses a topic that was deleted, each time.
         """
         if not self.options.commit_offsets:
             return
+        self.look_up()
+        routed = set(self.routed)
         by_broker: dict[str, Offsets] = {}
         for queue, offset in offsets.items():
-            if self._told.get(queue) != offset:
+            if queue in routed and self._told.get(queue) != offset:
                 by_broker.setdefault(queue.broker, {})[queue] = offset
         for broker, changed in by_broker.items():
             try:

@@ -676,6 +676,44 @@ def test_a_topic_made_anew_without_messages_yet_is_told_of_at_once(topic: Topic)
     assert plain(reader.latestOffset(renewed, ALL)) == topic.at(3, 0), "nothing of it was read"
 
 
+def test_a_batch_of_a_topic_that_left_the_options_is_read_all_the_same(topic: Topic) -> None:
+    """It was planned before, and other sinks may have a part of it."""
+    topic.fill(10)
+    other = Topic(topic.broker, f"{topic.name}-other")
+    make_topic(other.broker, other.name, 2)
+    assert planned(other.reader(), topic.at(0, 0), topic.at(10, 0)) == [(0, 0, 10)]
+
+
+@pytest.mark.parametrize("options", ["the same", "without the topic"])
+def test_a_batch_of_a_topic_that_was_deleted_is_lost(topic: Topic, options: str) -> None:
+    """The broker says that nothing is there; one that is down says nothing."""
+    topic.fill(10)
+    start, end = topic.at(0, 0), topic.at(10, 0)
+    asked = topic
+    if options != "the same":
+        asked = Topic(topic.broker, f"{topic.name}-other")
+        make_topic(asked.broker, asked.name, 2)
+    delete_topic(topic)
+    with pytest.raises(DataLossError, match=r"offsets \[0, 10\): .* its topic was deleted"):
+        asked.reader().partitions(start, end)
+    assert planned(asked.reader(failOnDataLoss=False), start, end) == []
+
+
+def test_progress_in_a_topic_that_was_deleted_is_not_told_again_and_again(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic.fill(10)
+    end = topic.at(10, 0)
+    other = Topic(topic.broker, f"{topic.name}-other")
+    make_topic(other.broker, other.name, 1)
+    both = {**end, **other.at(0)}
+    delete_topic(topic)
+    reader = topic.reader(topic=f"{topic.name},{other.name}", group="lake")
+    assert reader.latestOffset(both, ALL) == both
+    assert "could not be told" not in caplog.text
+    assert other.committed("lake", queues=1) == {0: 0}
+
+
 def test_a_restart_tells_of_queues_that_it_cannot_see(
     topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
