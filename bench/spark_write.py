@@ -80,7 +80,7 @@ def encoded(rows: DataFrame) -> float:
         places(batch.schema, topic=TOPIC),
         RowEncoding(topic=TOPIC),
         new_ids=id_maker("127.0.0.1:9876"),
-        queues=lambda topic: [MessageQueue(topic, "broker", number) for number in range(QUEUES)],
+        queues=lambda topic, _: [MessageQueue(topic, "broker", number) for number in range(QUEUES)],
     )
     began = time.perf_counter()
     while time.perf_counter() - began < 1:

@@ -117,7 +117,8 @@ class Encoder:
     """Encodes the rows of one task, batch by batch. `row` counts the rows of earlier batches.
 
     `places` has the index of each sink column (`sink_columns.places`), `new_ids` makes message ids,
-    `queues` returns the writable queues of a topic, in the order that all clients use.
+    `queues` returns the writable queues of a topic, in the order that all clients use. It also
+    gets the broker that a row names, for which it may wait.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Encoder:
         packing: RowEncoding,
         *,
         new_ids: Callable[[int], list[str]],
-        queues: Callable[[str], Sequence[MessageQueue]],
+        queues: Callable[[str, str | None], Sequence[MessageQueue]],
     ) -> None:
         self.places = places
         self.packing = packing
@@ -279,7 +280,7 @@ class Encoder:
         broker = broker or None
         if queue_id is None and broker is None and key in (None, ""):
             return Target(topic)
-        queues = self.queues(topic)
+        queues = self.queues(topic, broker)
         named = [q for q in queues if broker in (None, q.broker_name)]
         if queue_id is None and named:
             if key in (None, ""):

@@ -176,9 +176,27 @@ class Delivery:
                 flight.forget()
         self._air.clear()
 
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The writable queues of a topic. Raises: RouteNotFoundError and its subclasses."""
-        return self._route(topic).to_publish
+    def queues(self, topic: str, broker: str | None = None) -> Sequence[MessageQueue]:
+        """The writable queues of a topic; waits for those of `broker` as for one that is away.
+
+        A broker that restarts is in no route. Raises: RouteNotFoundError and its subclasses;
+        SendFailedError, for an earlier shipment.
+        """
+        give_up_at = time.monotonic() + self._sending.delivery_timeout_s
+        waits = False
+        while True:
+            queues = self._route(topic).to_publish
+            there = broker is None or any(queue.broker_name == broker for queue in queues)
+            if there or time.monotonic() >= give_up_at:
+                return queues
+            if not waits:
+                waits = True
+                log.warning("broker %s has no queue of topic %s now; waiting for it", broker, topic)
+            self._cluster.suspect(topic)
+            if self._air or self._later:
+                self._turn()
+            else:
+                time.sleep(PAUSE_S)
 
     def send(self, shipment: Shipment) -> None:
         """Add a shipment; blocks while the backlog is full.

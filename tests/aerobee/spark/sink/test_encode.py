@@ -25,7 +25,7 @@ TEXT_MAP = pa.map_(pa.string(), pa.string())
 QUEUES = [MessageQueue("any", broker, number) for broker in ("a", "b") for number in range(4)]
 
 
-def queues_of(topic: str) -> list[MessageQueue]:
+def queues_of(topic: str, broker: str | None = None) -> list[MessageQueue]:
     return [queue._replace(topic=topic) for queue in QUEUES]
 
 

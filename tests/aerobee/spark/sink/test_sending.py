@@ -212,6 +212,41 @@ def test_a_broker_that_comes_back_in_time_gets_the_rest(
     assert list(dict.fromkeys(stored)) == numbered(300)
 
 
+@pytest.mark.parametrize("queue", [{"queueId": [1] * 100}, {}], ids=["of a queue", "of any"])
+def test_rows_that_name_a_broker_wait_for_it_while_it_restarts(
+    start_broker: StartBroker,
+    connect_to: ConnectTo,
+    topic: str,
+    tmp_path: Path,
+    queue: dict[str, Any],
+) -> None:
+    """It leaves the routes when it stops; those of other brokers stay."""
+    first = start_broker()
+    second = BrokerProcess(
+        data=tmp_path / "second",
+        namesrv=first.namesrv_address,
+        settings={"brokerName": "broker-b"},
+    )
+    with second:
+        make_topic(first, topic, queues=2)
+        make_topic(second, topic, queues=2)
+        second.stop()
+        cluster = connect_to(first)
+        assert "broker-b" not in cluster.route(topic, fresh=True).brokers
+        patient = DeliverySettings(timeout_s=1.0, retries=0, delivery_timeout_s=60.0)
+        columns = {"brokerName": ["broker-b"] * 100} | queue
+        timer = threading.Timer(1.0, second.start)
+        timer.start()
+        try:
+            with Delivery(cluster, patient) as delivery:
+                wanted = list(shipments(delivery, topic, numbered(100), **columns))
+                report = send_all(delivery, wanted)
+        finally:
+            timer.join()
+    assert report.sent == 100
+    assert {queue.broker_name for queue in report.offsets} == {"broker-b"}
+
+
 class Counting(Cluster):
     """Counts how often it is asked for a route."""
 
