@@ -84,6 +84,17 @@ def test_every_page_fits_and_hinders_nobody(
     assert not cut
 
 
+def test_what_hinders_a_reader_is_found(browser: Browser) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.set_content(
+            "<html lang=en><title>t</title><main><h1>h</h1><img src=data:,>"
+            "<p style='color: #eee; background: #fff'>pale</p></main></html>"
+        )
+        found = hindrances(page)
+    assert sorted(line.partition(":")[0] for line in found) == ["color-contrast", "image-alt"]
+
+
 def test_language_and_colours_are_chosen_and_kept(page: Page) -> None:
     page.get_by_role("link", name="中文").click()
     expect(page.locator("h1")).to_have_text("概览")

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tarfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.kit.java import CACHE, run_tool, unavailable
 
@@ -29,12 +29,48 @@ INSTALL = ("apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromi
 UPDATE = ("apt-get", "update", "-qq")
 INSTALL_WITHIN_S = 900.0
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-SWITCHES = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions")
-"""Its sandbox needs rights that root in a container does not have; only our pages are loaded."""
+WINDOW = (
+    "PreloadTopChromeWebUI",
+    "SpareRendererForSitePerProcess",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+    "WebUIOmniboxPopup",
+)
+"""Pages of Chromium itself, which each new window loads for its address bar though nobody sees it:
+half of what a test in a browser costs."""
+OF_PLAYWRIGHT = (
+    "AimEnabled",
+    "AvoidCorsURLLoaderRestartOnRedirect",
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsFirstBalancedModeAutoEnable",
+    "HttpsUpgrades",
+    "LensOverlay",
+    "MediaRouter",
+    "NetworkTimeServiceQuerying",
+    "OptimizationHints",
+    "PaintHolding",
+    "PreconnectToSearch",
+    "ThirdPartyStoragePartitioning",
+)
+"""What playwright turns off; of two such switches Chromium hears the last, and that is ours."""
+SWITCHES = (
+    # Its sandbox needs rights that root in a container does not have; only our pages are loaded.
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-extensions",
+    # Better code does not pay for pages of a second.
+    "--js-flags=--no-opt --no-maglev",
+    f"--disable-features={','.join((*WINDOW, *OF_PLAYWRIGHT))}",
+)
 AXE = "axe-core@4.14.1"
 AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 AXE_WITHIN_S = 120.0
-SERIOUS = ("serious", "critical")
+JUDGED = """axe.run(document, {resultTypes: ['violations']}).then(({violations}) =>
+    violations.filter(rule => ['serious', 'critical'].includes(rule.impact)).flatMap(rule =>
+        rule.nodes.map(node => `${rule.id}: ${node.target} ${node.html.slice(0, 160)}`)))"""
+"""All that it saw is a hundred times as much as what is wrong."""
 
 
 @functools.cache
@@ -133,10 +169,5 @@ def hindrances(page: Page) -> list[str]:
     # By the debugging protocol: the policy of our pages lets no foreign script in.
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(axe())
-    found: dict[str, Any] = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    return [
-        f"{rule['id']}: {node['target']} {node['html'][:160]}"
-        for rule in found["violations"]
-        if rule["impact"] in SERIOUS
-        for node in rule["nodes"]
-    ]
+    found: list[str] = page.evaluate(JUDGED)
+    return found
