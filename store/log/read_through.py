@@ -2,7 +2,8 @@
 
 A start reads the newest records only, and a slave checks what arrives. A bit that flips later in an
 old segment is found by the next reader of that message, or here. One pass takes what was on disk
-when it began; the next one begins a day later. Reads go past the mapped segments, in pieces, in a
+when it began, but for the rest of a segment behind what the disk cannot read; the next one begins a
+day later. Reads go past the mapped segments, in pieces, in a
 thread: no round waits for a cold page.
 """
 
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import structlog
 import trio
 
+from aerobee.store.errors import Unreadable
 from aerobee.store.format.faults import BAD_SIZE, BLANK, END, HOLE, MORE, Stop
 from aerobee.store.format.walk import Walk
 
@@ -85,6 +87,7 @@ class LogReadThrough:
     async def _pass(self) -> None:
         """Read from the first record to where the log on disk ends now. Raises: OSError."""
         self.position, self.end = self._log.min_offset, self._log.flushed
+        whole = True
         while self.position < self.end:
             file = self._log.queue.find(self.position)
             if file is None:
@@ -97,6 +100,10 @@ class LogReadThrough:
                 stop = await self._disk.in_thread(self._read, file, self.position, PIECE_BYTES)
             except FileNotFoundError:
                 stop = Stop(HOLE, file.start)
+            except Unreadable as error:
+                # A bad sector is no wrong record. Nobody knows where the next one begins.
+                log.warning("store.not_read_through", reason=str(error))
+                whole, stop = False, Stop(BLANK, self.position)
             if self._log.queue.find(file.start) is not file:
                 # Deleted meanwhile: it is not there, or shorter than it was.
                 self.position = file.end
@@ -104,8 +111,9 @@ class LogReadThrough:
             if not self._goes_on(file, stop):
                 return
             await trio.sleep(self._pause_s)
-        self.passes += 1
-        log.info("store.read_through", end_offset=self.end)
+        if whole:
+            self.passes += 1
+            log.info("store.read_through", end_offset=self.end)
 
     def _goes_on(self, file: MappedFile, stop: Stop) -> bool:
         """Take in where a piece stopped; False: there is a record that cannot be read."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Final
 
 import pytest
 import trio
 
+from aerobee.store.errors import Unreadable
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.faults import BAD_SIZE, CRC, HOLE
 from aerobee.store.log.read_through import PIECE_BYTES, LogDamage, LogReadThrough
@@ -55,11 +57,14 @@ def segments(store: MessageStore) -> list[Path]:
     return found
 
 
-def read_through(store: MessageStore) -> tuple[LogReadThrough, list[LogDamage]]:
+def read_through(
+    store: MessageStore, disk: Disk | None = None
+) -> tuple[LogReadThrough, list[LogDamage]]:
     """One pass, and what was told of it."""
     told: list[LogDamage] = []
+    disk = disk or Disk()
     reading = LogReadThrough(
-        Disk(), store.commit_log, when_damaged=told.append, rate_bytes=1 << 40, again_s=3_600
+        disk, store.commit_log, when_damaged=told.append, rate_bytes=1 << 40, again_s=3_600
     )
 
     async def run() -> None:
@@ -91,6 +96,23 @@ def test_a_bit_that_flipped_in_an_old_segment_is_found(store: MessageStore) -> N
     assert told == [reading.damage]
     assert (told[0].kind, told[0].path, reading.passes) == (CRC, str(path), 0)
     assert SEGMENT_BYTES <= told[0].physical_offset <= SEGMENT_BYTES + at
+
+
+def test_behind_a_sector_that_cannot_be_read_the_next_segments_are(store: MessageStore) -> None:
+    first, second, *_ = segments(store)
+    data = bytearray(second.read_bytes())
+    at = data.index(bytes([20]) * 100)
+    data[at + 50] ^= 1
+    second.write_bytes(data)
+
+    class Worn(Disk):
+        def open(self, path: Path, *, create: bool = False, writable: bool = True) -> Handle:
+            if path == first:
+                raise Unreadable(errno.EIO, "bad sector", str(path))
+            return super().open(path, create=create, writable=writable)
+
+    reading, [damage] = read_through(store, Worn())
+    assert (damage.kind, damage.path, reading.passes) == (CRC, str(second), 0)
 
 
 def test_a_segment_that_is_short_or_gone_is_damage(store: MessageStore) -> None:
