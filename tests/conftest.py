@@ -22,6 +22,7 @@ from structlog.testing import capture_logs
 from aerobee.store.files.machine import Machine, Space
 from aerobee.store.format import record
 from tests.kit.broker_process import BrokerProcess, is_of_the_machine
+from tests.kit.faulty_disk import Fault, unmet
 from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.logged import Logged
@@ -221,6 +222,15 @@ def disk_with_room() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Machine, "free_space", free_space)
         yield
+
+
+@pytest.fixture(autouse=True)
+def faults_are_met() -> Iterator[None]:
+    """A test whose faults no call meets any more tests nothing."""
+    Fault.made.clear()
+    yield
+    missed = unmet(Fault.made)
+    assert not missed, f"no call met {missed}"
 
 
 @pytest.fixture

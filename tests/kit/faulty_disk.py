@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, TypeVar
 
 import trio
 
@@ -24,7 +24,7 @@ from aerobee.store.files.disk import Disk
 from tests.kit.virtual_time import Opening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
 P = ParamSpec("P")
@@ -61,6 +61,9 @@ class Fault:
     `times` counts down; `error` 0 with `short` writes fewer bytes, `cut` ends the machine.
     """
 
+    made: ClassVar[list[Fault]] = []
+    """Those of the test that runs."""
+
     number: int | None = None
     name: str | None = None
     path: str = ""
@@ -68,10 +71,13 @@ class Fault:
     times: int = 1
     short: bool = False
     cut: bool = False
+    met: int = field(default=0, init=False)
+    """How many calls it has hit."""
 
     def __post_init__(self) -> None:
         # A fault in a call that nobody makes would let any test pass.
         assert self.name is None or hasattr(os, self.name) or self.name in OTHERS, self.name
+        self.made.append(self)
 
     def hits(self, call: Call) -> bool:
         """Whether this call is meant; uses the fault up."""
@@ -84,7 +90,16 @@ class Fault:
         if self.path and self.path not in str(call.path):
             return False
         self.times -= 1
+        self.met += 1
         return True
+
+
+def unmet(faults: Iterable[Fault]) -> list[Fault]:
+    """Those that no call has met, though a test was made of them.
+
+    A numbered change may lie behind the end, as in a row of tests that has it come ever later.
+    """
+    return [fault for fault in faults if fault.number is None and not fault.met]
 
 
 @dataclass

@@ -385,14 +385,17 @@ async def test_without_an_answer_about_the_disk_segments_wait(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SmallDisk(tmp_path)
+    asked: set[Path] = set()
 
     def silent(path: Path) -> Space:
+        asked.add(path)
         raise OSError(errno.EIO, "no answer", str(path))
 
     async with filled(tmp_path, disk, 3, wait_for_archive=True):
         monkeypatch.setattr(disk, "free_space", silent)
         await pass_h(mock_clock, 80)
         assert segments(tmp_path) == [0, 1, 2]
+        assert {tmp_path, tmp_path / "commitlog"} <= asked
 
 
 @pytest.mark.trio
