@@ -85,8 +85,13 @@ LONG = ("interop", "faults")
 SHARED_OUT = ("tests/faults/test_campaigns.py",)
 """Files whose tests share nothing and take long: workers of xdist take one each, not the file."""
 
-SHARES_JVMS = re.compile(r"\b(GetClient|JavaClient|java_namesrv)\b")
-"""A file of `tests/interop` that names one of them shares JVMs: one worker takes all of these."""
+TOGETHER = {
+    # They share JVMs.
+    "tests/interop": re.compile(r"\b(GetClient|JavaClient|java_namesrv)\b"),
+    # They share the trees of all sources, which take seconds to parse.
+    "tests": re.compile(r"\bsource_tree\b"),
+}
+"""Files of a folder that name this: one worker takes all of them."""
 
 PARTS_OF_THEIR_OWN = ("alone", "spark")
 """Marks whose tests tests/suite.py finds by the text of their files."""
@@ -149,22 +154,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Scheduling | None":
-    """As `--dist loadfile`, but for the files of `SHARED_OUT` and of `SHARES_JVMS`."""
+    """As `--dist loadfile`, but for the files of `SHARED_OUT` and of `TOGETHER`."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     together = {
-        str(path.relative_to(config.rootpath))
-        for path in (config.rootpath / "tests" / "interop").glob("test_*.py")
-        if SHARES_JVMS.search(path.read_text(encoding="utf-8"))
+        str(path.relative_to(config.rootpath)): folder
+        for folder, names in TOGETHER.items()
+        for path in (config.rootpath / folder).glob("test_*.py")
+        if names.search(path.read_text(encoding="utf-8"))
     }
 
     class Shared(LoadFileScheduling):  # type: ignore[misc]  # xdist tells no types
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
             if file in together:
-                return SHARES_JVMS.pattern
+                return together[file]
             return nodeid if nodeid.startswith(SHARED_OUT) else file
 
     return Shared(config, log)
