@@ -66,6 +66,7 @@ def opened(
     scripts: bool = True,
     name: str = "root",
     secret: str = SECRET,
+    zone: str = "UTC",
 ) -> Iterator[Page]:
     """A page of somebody who is signed in; what its console says fails the test."""
     context = browser.new_context(
@@ -74,6 +75,7 @@ def opened(
         color_scheme="dark" if colours == "dark" else "light",
         locale="zh-CN" if language == "zh" else "en-US",
         java_script_enabled=scripts,
+        timezone_id=zone,
     )
     context.set_default_timeout(WITHIN_MS)
     said: list[str] = []

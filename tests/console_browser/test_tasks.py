@@ -289,3 +289,30 @@ def test_a_group_is_paused_and_let_go_on(page: Page, admin: AdminClient) -> None
     link(page, "Let it go on …")
     change(page, "Let it go on")
     assert all(config.enabled for config in admin.describe_group("sleepers").configs.values())
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_time_is_typed_in_the_zone_in_which_it_is_shown(
+    browser: Browser,
+    broker: BrokerProcess,
+    admin: AdminClient,
+    producer: Producer,
+    scripts: bool,
+) -> None:
+    topic = f"Zones-{scripts}"
+    admin.create_topic(topic, queues=1)
+    producer.send(Message(topic, b"body"))
+    with opened(browser, broker, scripts=scripts, zone="Asia/Tokyo") as page:
+        page.goto(f"/messages?topic={topic}")
+        shown = page.locator("tbody time").first.inner_text().removesuffix(" UTC")
+        page.get_by_label("Stored since").fill(shown)
+        button(page, "Find")
+        expect(page).to_have_url(re.compile("since=20"))
+        expect(page.get_by_role("heading", name="1 message")).to_be_visible()
+        page.goto(f"/messages?topic={topic}")
+        page.get_by_label("Stored before").fill(shown[:10])
+        button(page, "Find")
+        expect(page.get_by_role("heading", name="0 messages")).to_be_visible()
+        expect(page).to_have_url(re.compile("until=20"))
+        zoned = re.compile(r"T00:00\+09:00$" if scripts else r"^[0-9-]{10}$")
+        expect(page.get_by_label("Stored before")).to_have_value(zoned)

@@ -250,7 +250,7 @@ def _position(query: Fields) -> str:
         return where
     if not at:
         raise Failure(400, "usage", "say which time or offset")
-    return f"offset:{at}" if where == "offset" else at
+    return f"offset:{at}" if where == "offset" else formats.zoned(at)
 
 
 def _movement(moves: Sequence[Mapping[str, Any]], text: Callable[..., str], *, done: bool) -> str:

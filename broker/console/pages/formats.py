@@ -105,6 +105,18 @@ def moment(value: object) -> datetime | None:
     return None
 
 
+def zoned(text: str) -> str:
+    """A time that was typed without a zone as one of UTC, in which pages without scripts show
+    times; with scripts it has the zone of the browser. Other texts stay.
+    """
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    # A command takes digits alone for milliseconds.
+    return text if at.tzinfo or text.isdigit() else at.replace(tzinfo=UTC).isoformat()
+
+
 def iso(value: object) -> str:
     """A time for programs; empty when it is none."""
     at = moment(value)

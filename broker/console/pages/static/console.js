@@ -21,6 +21,26 @@
     }
   }
 
+  // A time that is typed is of the zone in which times are shown, and says so from then on.
+  const TYPED = /^(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?))?$/;
+
+  function zoned(text) {
+    const [typed, day, time] = TYPED.exec(text.trim()) || [];
+    const at = new Date(`${day}T${time || "00:00"}`);
+    if (!typed || Number.isNaN(at.getTime())) return text;
+    const minutes = -at.getTimezoneOffset();
+    const parts = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+    const zone = parts.map((part) => String(part).padStart(2, "0")).join(":");
+    return `${day}T${time || "00:00"}${minutes < 0 ? "-" : "+"}${zone}`;
+  }
+
+  // Before htmx reads the form.
+  document.addEventListener("submit", (event) => {
+    for (const field of event.target.querySelectorAll("input[data-time]")) {
+      field.value = zoned(field.value);
+    }
+  }, { capture: true });
+
   // ── Charts ──
 
   function colour(name) {

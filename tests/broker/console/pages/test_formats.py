@@ -74,3 +74,21 @@ def test_a_share_is_never_out_of_its_bar(part: float, whole: float) -> None:
 def test_a_body_that_is_no_text_is_told_in_hex() -> None:
     assert formats.hexadecimal(b"\x00AB", 16).startswith("00000000  00 41 42 ")
     assert formats.hexadecimal(b"\x00AB", 16).endswith("  .AB")
+
+
+@pytest.mark.parametrize(
+    ("text", "zoned"),
+    [
+        ("2026-01-31T12:00", "2026-01-31T12:00:00+00:00"),
+        ("2026-01-31 12:00:30.5", "2026-01-31T12:00:30.500000+00:00"),
+        ("2026-01-31", "2026-01-31T00:00:00+00:00"),
+        ("2026-01-31T12:00+08:00", "2026-01-31T12:00+08:00"),
+        ("2026-01-31T12:00Z", "2026-01-31T12:00Z"),
+        ("20260131", "20260131"),
+        ("1769860800000", "1769860800000"),
+        ("10m ago", "10m ago"),
+        ("", ""),
+    ],
+)
+def test_a_time_without_a_zone_is_one_of_utc(text: str, zoned: str) -> None:
+    assert formats.zoned(text) == zoned
