@@ -87,10 +87,8 @@ class KeyIndex:
     def search(
         self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int
     ) -> KeySearch:
-        """A search for the newest messages with the key that were stored in that time.
-
-        It finds no more than `maxMsgsNumBatch`. Messages stored up to a second after `end_ms` may
-        be among them, as with other brokers.
+        """A search for the newest messages with the key that were stored in that time, both ends
+        included. It finds no more than `maxMsgsNumBatch`.
         """
         service = self.service
         config, value = service.config, key_hash(index_key(topic, key))

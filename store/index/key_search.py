@@ -159,6 +159,7 @@ class KeySearch:
         if isinstance(header, NoRecord):
             return False
         question = self._question
-        if header.topic != question.topic or header.store_timestamp < question.begin_ms:
+        # The index has times to the second.
+        if not question.begin_ms <= header.store_timestamp <= question.end_ms:
             return False
-        return self._key in keys_of(header.properties)
+        return header.topic == question.topic and self._key in keys_of(header.properties)

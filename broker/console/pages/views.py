@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import RedirectResponse, Response
@@ -33,6 +34,7 @@ FOUND: Final = 32
 TAIL: Final = 50
 """New messages that are shown of one tick; of more the newest."""
 ID_MAX_CHARACTERS: Final = 300
+TIMES: Final = ("since", "until")
 TOPIC_COLUMNS: Final = ("in_per_s", "delayed", "half")
 
 
@@ -193,6 +195,7 @@ class Views:
             for name in ("topic", "key", "tag", "since", "until", "after")
             if query[name]
         }
+        arguments |= {name: formats.zoned(arguments[name]) for name in TIMES if name in arguments}
         outcome = await self._console.call(
             viewer_of(request), "message.find", {**arguments, "max": most}
         )
@@ -426,7 +429,24 @@ def _further(query: Fields, rows: Sequence[Mapping[str, Any]] | None, most: int)
     kept = {name: query[name] for name in ("topic", "key", "tag", "max")}
     if query["key"]:
         # By key the newest come first.
-        oldest = min(row["stored_at"] for row in rows)
-        return link("/messages", **kept, since=query["since"], until=formats.iso(oldest))
+        until, most = _until(query["until"], [row["stored_at"] for row in rows], most)
+        return link("/messages", **kept | {"max": most}, since=query["since"], until=until)
     times = {"since": query["since"], "until": query["until"]}
     return link("/messages", **kept, **times, after=states.place_of(rows[-1]))
+
+
+def _until(before: str, stored: Sequence[str], most: int) -> tuple[str, int]:
+    """The time up to which a search by key goes on, and its number of messages.
+
+    The messages of a millisecond are told by nothing, so those of the oldest one come again. Where
+    a page has no others, the next one is as large as can be, and then one goes on in front of them.
+    Brokers of RocketMQ tell a second in place of a millisecond.
+    """
+    oldest = formats.iso(min(stored))
+    if oldest != before:
+        return oldest, most
+    if most < MESSAGES_MAX:
+        return oldest, MESSAGES_MAX
+    exact = formats.iso(max(stored)) == oldest
+    step = timedelta(milliseconds=1) if exact else timedelta(seconds=1)
+    return formats.iso(datetime.fromisoformat(oldest) - step), most

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -290,6 +292,31 @@ def test_a_dry_run_of_a_reset_needs_no_users(anybody: ConsoleClient, seen: str) 
     assert "1 messages of 1 queues will be delivered again." in page
     assert "This is a preview" in page
     assert "Move the offsets</button>" not in page
+
+
+@pytest.mark.parametrize("burst", [True, False])
+def test_a_search_by_key_goes_on_to_the_oldest_message(
+    anybody: ConsoleClient, open_broker: BrokerProcess, burst: bool
+) -> None:
+    topic = f"Burst-{burst}"
+    with AdminClient(open_broker.namesrv_address) as admin:
+        admin.create_topic(topic, queues=1)
+    messages = [Message(topic, b"x", keys=("k",)) for _ in range(40)]
+    with Producer(open_broker.namesrv_address, group="p") as producer:
+        # Those of a batch are of one millisecond, the others of few seconds.
+        for message in () if burst else messages:
+            producer.send(message)
+        if burst:
+            producer.send_batch(messages)
+    path, offsets = f"/messages?topic={topic}&key=k&max=16", set[str]()
+    for _ in range(len(messages)):
+        page = anybody.request("GET", path).body.decode()
+        offsets.update(re.findall(rf"id={topic}%2F[^%]+%2F0%40(\d+)", page))
+        further = re.search(r'href="(/messages\?[^"]*)">Look further', page)
+        if further is None:
+            break
+        path = html.unescape(further[1])
+    assert len(offsets) == len(messages)
 
 
 def test_a_dry_run_is_for_whoever_may_read(

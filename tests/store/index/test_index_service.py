@@ -345,6 +345,20 @@ async def test_a_sector_that_cannot_be_read_costs_the_keys_of_its_messages(tmp_p
 
 
 @pytest.mark.trio
+async def test_a_query_has_the_messages_of_its_milliseconds(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store, _ = open_store(tmp_path / "d", Disk(), clock=clock)
+    for _ in range(3):
+        put(store, "k")
+        clock.ms += 1
+    await settle(store)
+    second = clock.now_ms() - 2
+    answer = await store.index.query("T", "k", 9, second, second)
+    assert queue_offsets(answer.records) == [1]
+    assert await store.close()
+
+
+@pytest.mark.trio
 async def test_a_query_leaves_out_what_the_disk_cannot_read(tmp_path: Path) -> None:
     disk = WornDisk()
     store, _ = open_store(tmp_path / "d", disk, clock=ManualClock(), **MANY, **LONG)
