@@ -23,6 +23,7 @@ come from `store.errors` and `remoting.errors`.
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from aerobee.remoting.errors import RemotingError, RequestPostponed
@@ -160,11 +161,12 @@ class MessageUnreadable(Refusal):
 
     def __init__(self, group: str, broker: str, location: Location, error: OSError) -> None:
         topic, queue_id, at, _ = location
+        place = f"{quote(topic)} --queue {quote(f'{broker}:{queue_id}')}"
         super().__init__(
             ResponseCode.SYSTEM_ERROR,
             f"the disk cannot read the message at offset {at} of queue {queue_id} of {topic}"
             f" ({error}): restore its file from a copy, or pass over this message with `aerobee"
-            f" group reset {group} {topic} --queue {broker}:{queue_id} --to offset:{at + 1}`",
+            f" group reset {quote(group)} {place} --to offset:{at + 1}`",
         )
 
 

@@ -21,6 +21,7 @@ import os
 import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from time import sleep
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -107,7 +108,7 @@ def backup(
         output.record({"target": str(target), **copied._asdict()})
     output.say(
         f"{target}: the log from {copied.log_begin} to {copied.log_end}, {copied.files} files, "
-        f"{copied.copied_bytes} bytes; see aerobee store verify {target}"
+        f"{copied.copied_bytes} bytes; see aerobee store verify {quote(str(target))}"
     )
     for name, begin, stop in copy.unread:
         complain(f"{name}: bytes {begin} to {stop} cannot be read, they are zeros in the copy")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import subprocess
 import tempfile
@@ -65,7 +66,7 @@ The server (conf/broker.yaml):
 Clients in Python:
   TLSConfig(ca_file="{ca}", cert_file="{client}", key_file="{client_key}")
 Commands:
-  aerobee context add dev -n HOST:9876 --ca-file {ca} --cert-file {client} --key-file {client_key}
+  {command}
 Clients and mqadmin in Java, a file tls.properties:
   tls.client.authServer=true
   tls.client.trustCertPath={ca}
@@ -116,7 +117,10 @@ def dev(directory: Path, hosts: tuple[str, ...], days: int) -> None:
         for name in (CA, SERVER, CLIENT)
         for suffix, ending in (("", ""), ("_key", "-key"))
     }
-    echo(TELL.format(**paths), nl=False)
+    files = {"--ca-file": CA, "--cert-file": CLIENT, "--key-file": f"{CLIENT}_key"}
+    words = [word for option, name in files.items() for word in (option, str(paths[name]))]
+    command = shlex.join(["aerobee", "context", "add", "dev", "-n", "HOST:9876", *words])
+    echo(TELL.format(command=command, **paths), nl=False)
 
 
 def make(directory: Path, hosts: Sequence[str], *, days: int = 365) -> list[str]:

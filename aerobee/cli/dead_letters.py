@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from aerobee.store.format.system_names import DLQ_PREFIX, REDRIVE_PREFIX
@@ -115,7 +116,8 @@ class DeadLetters:
         if not all(config.perm & 4 for config in described.configs):
             from aerobee.cli.border import complain
 
-            complain(f"{self.topic} may not be read: aerobee topic alter '{self.topic}' --perm rw")
+            topic = quote(self.topic)
+            complain(f"{self.topic} may not be read: aerobee topic alter {topic} --perm rw")
         for queue in described.queues:
             offset = max(queue.first, (after or {}).get(queue.queue) or 0)
             while offset < queue.end:

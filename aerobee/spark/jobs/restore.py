@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -260,7 +261,7 @@ def make_topic(name_server: str, name: str, queues: int, to_broker: str | None) 
     if most < queues:
         raise ConfigurationError(
             f"topic {name} has {most} queues, its messages were in {queues}: make more with "
-            f"`aerobee topic create {name} --queues {queues}`"
+            f"`aerobee topic create {quote(name)} --queues {queues}`"
         )
 
 

@@ -5,6 +5,7 @@ Pure. The advice is a command of `aerobee`.
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ def ranked(findings: Iterable[Row]) -> list[Row]:
 def findings_of(row: Row) -> list[Row]:
     """The findings about a group."""
     name, lag = row["group"], row["lag_at_least"]
-    advice = f"aerobee group doctor {name}"
+    advice = f"aerobee group doctor {quote(name)}"
     findings: list[Row] = []
     if row["system"]:
         return findings
     if lag > 0 and row["enabled"] is False:
         text = f"group {name} is paused, {lag} messages behind"
-        resume = f"aerobee group resume {name}"
+        resume = f"aerobee group resume {quote(name)}"
         findings.append(finding("warning", "paused", text, resume, group=name))
     elif lag > 0 and row["members"] == 0:
         text = f"group {name} has no member online, {lag} messages behind"
@@ -60,7 +61,7 @@ def findings_of(row: Row) -> list[Row]:
         findings.append(finding("warning", "late", text, advice, group=name))
     if row["dead_letters"]:
         text = f"group {name} has {row['dead_letters']} dead letters"
-        listing = f"aerobee dlq list {name}"
+        listing = f"aerobee dlq list {quote(name)}"
         findings.append(finding("note", "dead_letters", text, listing, group=name))
     return findings
 

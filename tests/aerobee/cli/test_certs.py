@@ -50,6 +50,7 @@ def test_the_files_work_together_and_are_their_owners(call: Call, tmp_path: Path
         f"tls_server_cert_path: {directory}/server.pem",
         f"tls.client.trustCertPath={directory}/ca.pem",
         f'ca_file="{directory}/ca.pem"',
+        f"--ca-file '{directory}/ca.pem' --cert-file '{directory}/client.pem'",
     ):
         assert line in done.out
     again = call("certs", "dev", "--dir", str(directory))

@@ -7,6 +7,7 @@ semantics §3, §5, §11, §12 (RebalanceImpl, RebalanceLockManager).
 from __future__ import annotations
 
 from collections import defaultdict
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from aerobee.client.steps.admin.clients import subscriptions
@@ -94,7 +95,7 @@ def disabled(case: Case) -> Iterator[Finding]:
             kind="consumption_disabled",
             severity=Severity.ERROR,
             text=f"consumption of the group is switched off on {names(off)}: pulls are refused",
-            advice=f"let it go on: aerobee group resume {case.look.group}",
+            advice=f"let it go on: aerobee group resume {quote(case.look.group)}",
         )
     no_broadcast = [
         name for name, config in case.look.configs.items() if not config.consume_broadcast_enable
@@ -115,7 +116,7 @@ def unreadable(case: Case) -> Iterator[Finding]:
             kind="broker_not_readable",
             severity=Severity.ERROR,
             text=f"brokerPermission of {broker} has no read permission: it serves no consumer",
-            advice=f"aerobee broker config set brokerPermission=6 --broker {broker}",
+            advice=f"aerobee broker config set brokerPermission=6 --broker {quote(broker)}",
         )
     for topic, configs in case.look.topics.items():
         closed = [config.broker for config in configs if not config.perm & PERM_READ]
@@ -124,7 +125,7 @@ def unreadable(case: Case) -> Iterator[Finding]:
                 kind="topic_not_readable",
                 severity=Severity.ERROR,
                 text=f"topic {topic} has no read permission on {names(closed)}: pulls are refused",
-                advice=f"aerobee topic alter '{topic}' --perm rw",
+                advice=f"aerobee topic alter {quote(topic)} --perm rw",
             )
         if not (configs or topic.startswith(RETRY_PREFIX) or case.look.is_partial):
             yield Finding(

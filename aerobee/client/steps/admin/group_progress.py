@@ -5,6 +5,7 @@ Source: semantics §3 (offsets), §7 (retries and dead letters), §11.2 (check p
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from aerobee.client.steps.admin.topics import instant
@@ -63,7 +64,7 @@ def given_up(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
         last = dead[-1].message
         text = (
             f"given up after {last.reconsume_times} tries: a dead letter at "
-            f"{last.queue}@{last.queue_offset} (aerobee dlq redrive {view.name})"
+            f"{last.queue}@{last.queue_offset} (aerobee dlq redrive {quote(view.name)})"
         )
         yield GroupState.DEAD, text, None
 

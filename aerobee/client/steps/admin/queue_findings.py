@@ -7,6 +7,7 @@ semantics §3, §11, §12 (RebalanceImpl, RebalanceLockManager).
 from __future__ import annotations
 
 from collections import defaultdict
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from aerobee.client.steps.admin.group_case import queue_names, total
@@ -113,7 +114,8 @@ def slow(case: Case) -> Iterator[Finding]:
             text=f"{owner} holds {sum(queue.cached for queue in stuck)} messages of "
             f"{queue_names(stuck)} and its handler has taken none for {longest:.0f} s: it is slow "
             "or stuck",
-            advice=f"see what its threads do: aerobee group doctor {case.look.group} --stacks",
+            advice="see what its threads do: "
+            f"aerobee group doctor {quote(case.look.group)} --stacks",
             queues=[queue.queue for queue in stuck],
             members=[owner],
         )
@@ -163,7 +165,7 @@ def misplaced(case: Case) -> Iterator[Finding]:
             severity=Severity.ERROR,
             text=f"the group's offset lies behind the end of {queue_names(beyond)}: what is stored "
             "there now is passed over until the end has caught up",
-            advice=f"aerobee group reset {case.look.group} TOPIC --to first (or last)",
+            advice=f"aerobee group reset {quote(case.look.group)} TOPIC --to first (or last)",
             queues=[queue.queue for queue in beyond],
         )
     lost = [queue for queue in case.queues if 0 < queue.consumer_offset < queue.first]
@@ -191,11 +193,12 @@ def backlog(case: Case) -> Iterator[Finding]:
             advice="see why the handler fails; retries are consumed beside new messages",
         )
     if case.look.dead_letters:
+        name = quote(case.look.group)
         yield Finding(
             kind="dead_letters",
             severity=Severity.WARNING,
             text=f"{case.look.dead_letters} messages were given up and lie with the dead letters",
-            advice=f"aerobee dlq list {case.look.group}; aerobee dlq redrive {case.look.group}",
+            advice=f"aerobee dlq list {name}; aerobee dlq redrive {name}",
         )
 
 

@@ -53,3 +53,12 @@ def test_the_severest_come_first() -> None:
     notes = [{"severity": "note"}] * 3
     found = ranked([*notes, {"severity": "error"}])
     assert [row["severity"] for row in found] == ["error", "note", "note", "note"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"lag_at_least": 5, "members": 0}, {"lag_at_least": 5, "enabled": False}, {"dead_letters": 3}],
+)
+def test_an_advice_is_one_command_whatever_the_name_of_the_group(changes: dict[str, Any]) -> None:
+    (found,) = findings_of(GROUP | changes | {"group": "g|reboot"})
+    assert found["advice"].endswith(" 'g|reboot'")

@@ -197,3 +197,10 @@ def test_a_broker_that_refuses_is_not_said_to_be_silent() -> None:
     found = kinds(look)
     assert found.keys() >= {"broker_forbidden", "broker_failing"}
     assert not found.keys() & {"broker_unreachable", "nobody_online", "topic_missing"}
+
+
+def test_an_advice_is_one_command_whatever_the_name_of_the_group() -> None:
+    look = looked(account("a", [held(0), held(1)]), at=11)
+    look.group, look.dead_letters = "g|reboot", 3
+    advice = " ".join(one.advice for one in diagnosis_of(look, 30.0).findings)
+    assert advice.count("g|reboot") == advice.count(" 'g|reboot'") == 3
