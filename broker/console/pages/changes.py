@@ -103,6 +103,7 @@ class Changes:
             form = Fields(dict(await form_of(request)))
             name = form.needed("name")
             arguments = {"name": name, "queues": _whole(form, "queues"), "perm": form["perm"]}
+            await self._check_new(request, name)
             outcome = await self._call(request, "topic.create", arguments)
             result = text("Topic {name} is there.", name=name)
             back = link("/topic", name=name)
@@ -119,6 +120,24 @@ class Changes:
             perm=form["perm"],
             verb=text("Make it on every master"),
         )
+
+    async def _check_new(self, request: Request, name: str) -> None:
+        """Check that there is no such topic: it would get these settings, and lose queues unasked.
+
+        Raises: Failure.
+        """
+        try:
+            await self._console.call(viewer_of(request), "topic.describe", {"name": name})
+        except Failure as error:
+            if error.status != 404:
+                raise
+        else:
+            raise Failure(
+                409,
+                "refused",
+                "topic {name} is there already: change it on its own page",
+                {"name": name},
+            )
 
     async def alter_topic(self, request: Request) -> Response:
         """Change a topic; what would hide messages asks first."""

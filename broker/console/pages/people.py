@@ -9,6 +9,8 @@ from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
 from aerobee.broker.console.pages.links import link
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -38,7 +40,7 @@ class People:
         return await self._done(request, result, link("/users", user=name))
 
     async def grant(self, request: Request) -> Response:
-        """Give a right."""
+        """Give a right; one in place of another asks first."""
         text = self._frame.translator(request)
         fields = await form_of(request)
         form = Fields(dict(fields))
@@ -46,6 +48,29 @@ class People:
         if not actions:
             raise Failure(400, "usage", "choose what the user may do")
         user, resource = form.needed("user"), f"{form['kind']}:{form.needed('resource')}"
+        if not form["confirmed"] and (held := await self._entry(request, user, resource)):
+            question = text(
+                "{user} has an entry on {resource}, {decision} {actions} from {sources}. It is "
+                "replaced: {user} may {new} there then, from anywhere, and nothing else.",
+                user=user,
+                resource=resource,
+                decision=text("may") if held["decision"] == "allow" else text("may not"),
+                actions=", ".join(held["actions"]),
+                sources=", ".join(held["sources"]) or text("anywhere"),
+                new=", ".join(actions),
+            )
+            return await self._frame.show(
+                request,
+                "ask.html",
+                here="/users",
+                title=text("Users and rights"),
+                question=question,
+                verb=text("Replace it"),
+                path="/rights",
+                back="/users",
+                fields=fields,
+                grave=True,
+            )
         arguments = {"user": user, "resource": resource, "actions": actions}
         await self._console.call(viewer_of(request), "acl.grant", arguments, confirmed=True)
         result = text(
@@ -55,6 +80,18 @@ class People:
             resource=resource,
         )
         return await self._done(request, result)
+
+    async def _entry(self, request: Request, user: str, resource: str) -> Mapping[str, Any] | None:
+        """The entry of a user on a resource that a new one would replace. Raises: Failure."""
+        outcome = await self._console.call(viewer_of(request), "acl.show", {"user": user})
+        return next(
+            (
+                row
+                for row in outcome.value or ()
+                if (row["resource"], row["policy"]) == (resource, "custom")
+            ),
+            None,
+        )
 
     async def _done(self, request: Request, result: str, back: str = "/users") -> Response:
         return await self._frame.done(

@@ -538,6 +538,38 @@ def test_a_change_of_a_topic_leaves_what_was_not_changed(
     assert (there.read_queues, there.write_queues, there.perm & 6) == (3, 3, 4)
 
 
+def test_a_new_topic_is_none_that_is_there(broker: BrokerProcess, admin: AdminClient) -> None:
+    """It would lose queues, and nobody would have been asked."""
+    browser = signed_in(broker)
+    sent(browser, "/topic/new", name="New", queues="4", perm="rw")
+    csrf = browser.get("/me").value["csrf"]
+    again = urlencode({"name": "New", "queues": "1", "perm": "r", "csrf": csrf})
+    refused = browser.form("/topic/new", again)
+    assert (refused.status, b"New is there already" in refused.body) == (409, True), refused.body
+    (there,) = admin.describe_topic("New").configs
+    assert (there.write_queues, there.perm & 6) == (4, 6)
+
+
+def test_a_right_in_place_of_another_asks_first(broker: BrokerProcess, admin: AdminClient) -> None:
+    admin.create_user("held", "a-long-secret")
+    browser = signed_in(broker)
+    csrf = browser.get("/me").value["csrf"]
+    wanted = {"user": "held", "kind": "Topic", "resource": "Held", "csrf": csrf}
+    assert (
+        b"held may Pub on Topic:Held"
+        in browser.form("/rights", urlencode(wanted | {"action": "Pub"})).body
+    )
+    admin.grant("held", "Topic:Held", ["Pub"], sources=["10.0.0.0/8"])
+    asked = browser.form("/rights", urlencode(wanted | {"action": "Sub"})).body.decode()
+    assert "may Pub from 10.0.0.0/8" in asked
+    (entry,) = admin.acl("held")
+    assert entry.actions == ("Pub",)
+    fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', asked))
+    assert b"held may Sub on Topic:Held" in browser.form("/rights", urlencode(fields)).body
+    (entry,) = admin.acl("held")
+    assert entry.actions == ("Sub",)
+
+
 def test_a_secret_goes_to_the_broker_as_it_was_typed(broker: BrokerProcess) -> None:
     """Brokers refuse this one; without its blanks it would be another than its user knows."""
     browser = signed_in(broker)
