@@ -47,8 +47,9 @@ def queue_key(topic: str, queue_id: int) -> tuple[bytes, int]:
     queue id.
     """
     raw = topic.encode()
-    # A longer one is in no V1 record, so its queue would never be found.
-    return bytes((min(len(raw), TOPIC_BYTES_MAX_V1 + 1),)) + raw, queue_id
+    # A longer one is in no V1 record: no record names its queue by a length of 0.
+    length = len(raw) if len(raw) <= TOPIC_BYTES_MAX_V1 else 0
+    return bytes((length,)) + raw, queue_id
 
 
 class Scan(NamedTuple):

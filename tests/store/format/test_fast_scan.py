@@ -12,6 +12,7 @@ from aerobee.store.format.faults import NoRecord
 from aerobee.store.format.record import (
     BORN_HOST_IPV6,
     HOST_FLAGS,
+    MAGIC_V1,
     STORE_HOST_IPV6,
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
@@ -202,6 +203,15 @@ def test_hosts_of_each_family_are_passed(family: int) -> None:
 def test_a_queue_that_is_not_known_ends_the_scan() -> None:
     scanned = fast_scan(WHOLE, 0, BASE, lines_of({("A", 0): 0}), family=0, before=NEVER, crc=True)
     assert scanned.records == 1
+
+
+def test_a_topic_that_is_too_long_for_its_version_ends_the_scan() -> None:
+    """Java reads its length as a negative number."""
+    topic = TOPICS[-1]
+    long = record(BASE, 0, topic)
+    at = long.index(topic.encode()) - 2
+    size, magic = (len(long) - 1).to_bytes(4, "big"), MAGIC_V1.to_bytes(4, "big")
+    assert check_scan(size + magic + long[8:at] + long[at + 1 :]) == 0
 
 
 def test_a_scan_can_begin_in_the_middle() -> None:
