@@ -19,6 +19,7 @@ from aerobee.client.steps.admin.topics import change_topic, create_topic
 from aerobee.client.steps.admin.users import change_user, create_user, delete_user, grant, revoke
 from aerobee.client.steps.instance import Instance
 from aerobee.errors import AerobeeError, RequestTimeoutError
+from aerobee.remoting.wire.bodies.group import GroupForbidden
 from aerobee.remoting.wire.header import Header
 from aerobee.remoting.wire.headers import auth
 from aerobee.remoting.wire.headers.admin import CloseClient
@@ -33,7 +34,12 @@ from aerobee.remoting.wire.headers.pop import SetMessageRequestMode
 from aerobee.remoting.wire.headers.topic import CreateTopic, GetTopicConfig
 from tests.aerobee.client.steps.stage import Line, Stage, answer, route
 
-SILENT = RequestTimeoutError("no answer within 5 s")
+
+def silent() -> RequestTimeoutError:
+    """What a broker makes of a request that it does not answer; notes are added to it."""
+    return RequestTimeoutError("no answer within 5 s")
+
+
 UNKNOWN = answer(3, remark="request type 900001 not supported")
 EXISTS = answer(16, remark="The user is existed")
 GROUP = {"groupName": "g", "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}
@@ -57,11 +63,15 @@ def stage() -> Stage:
     ("header", "failure", "change"),
     [
         (auth.CreateUser, EXISTS, lambda routes: create_user(routes, "u", "secret")),
-        (auth.UpdateUser, SILENT, lambda routes: change_user(routes, "u", enabled=False)),
-        (auth.DeleteUser, SILENT, lambda routes: delete_user(routes, "u")),
-        (auth.UpdateAcl, SILENT, lambda routes: grant(routes, "u", "Topic:a", ["Pub"], deny=True)),
-        (auth.DeleteAcl, SILENT, lambda routes: revoke(routes, "u")),
-        (DeleteGroup, SILENT, lambda routes: delete_group(routes, "g")),
+        (auth.UpdateUser, silent(), lambda routes: change_user(routes, "u", enabled=False)),
+        (auth.DeleteUser, silent(), lambda routes: delete_user(routes, "u")),
+        (
+            auth.UpdateAcl,
+            silent(),
+            lambda routes: grant(routes, "u", "Topic:a", ["Pub"], deny=True),
+        ),
+        (auth.DeleteAcl, silent(), lambda routes: revoke(routes, "u")),
+        (DeleteGroup, silent(), lambda routes: delete_group(routes, "g")),
         (CloseClient, UNKNOWN, lambda routes: close_client(routes, "id@1")),
     ],
 )
@@ -125,6 +135,7 @@ def test_a_slave_that_keeps_a_change_from_itself_is_named_with_the_way(of_a_mast
 
 
 CONFIG = GroupConfig(name="g")
+UNREADABLE = GroupForbidden(group="g", topic="t", readable=False).to_bytes()
 TOPIC = answer(body=b'{"topicName":"t","readQueueNums":2,"writeQueueNums":2,"perm":6}')
 
 
@@ -145,7 +156,7 @@ def test_a_setting_reaches_the_brokers_behind_one_that_is_silent(
     stage.answers(GetRouteInfo, route("a", "b"))
     stage.answers(GetAllGroupConfig, answer(body=GROUPS))
     stage.answers(GetTopicConfig, TOPIC, TOPIC)
-    stage.answers(header, SILENT, answer(body=b'{"readable":false}'))
+    stage.answers(header, silent(), answer(body=UNREADABLE))
     with pytest.raises(RequestTimeoutError) as raised:
         stage.perform(change(stage.instance))
     assert len(stage.asked(header)) == 2
@@ -153,7 +164,7 @@ def test_a_setting_reaches_the_brokers_behind_one_that_is_silent(
 
 
 def test_a_group_is_paused_at_the_brokers_that_answer(stage: Stage) -> None:
-    stage.answers(GetAllGroupConfig, SILENT, answer(body=GROUPS))
+    stage.answers(GetAllGroupConfig, silent(), answer(body=GROUPS))
     stage.answers(CreateGroup, answer())
     with pytest.raises(RequestTimeoutError):
         stage.perform(enable_group(stage.instance, "g", enabled=False))
