@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[4] / "examples" / "spark"
 DDL = (
     "topic string, brokerName string, queueId int, queueOffset bigint, "
     "commitLogOffset bigint, body binary, tags string, "
-    "keys string, properties map<string,string>, msgId string, flag int"
+    "keys string, properties map<string,string>, msgId string, flag int, sysFlag int, bodyCRC int"
 )
 
 
@@ -33,8 +33,8 @@ def test_the_users_properties_stay_and_the_brokers_go(spark: SparkSession) -> No
     theirs["__SHARDINGKEY"] = "customer 7"
     users = {"trace": "t-1", "empty": "", "UNIQ": "y"}
     rows = [
-        ("orders", "b", 3, 9, 700, b"body", "EU", "k1 k2", theirs | users, "ID", 5),
-        ("orders", "b", 0, 1, 80, b"", None, None, None, None, 0),
+        ("orders", "b", 3, 9, 700, b"body", "EU", "k1 k2", theirs | users, "ID", 5, 0, 7),
+        ("orders", "b", 0, 1, 80, b"", None, None, None, None, 0, 1, 7),
     ]
     messages = spark.createDataFrame(rows, DDL)
     assert messages.columns == list(NEEDED)
