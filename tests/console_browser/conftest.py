@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 WITHIN_MS = 30_000.0
+LOG_LINES = 20
 WIDE, NARROW, HEIGHT = 1280, 400, 900
 
 
@@ -69,6 +70,8 @@ def opened(
     zone: str = "UTC",
 ) -> Iterator[Page]:
     """A page of somebody who is signed in; what its console says fails the test."""
+    from playwright.sync_api import Error
+
     context = browser.new_context(
         base_url=f"http://127.0.0.1:{broker.settings['consolePort']}",
         viewport={"width": width, "height": HEIGHT},
@@ -83,7 +86,11 @@ def opened(
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: said.append(f"error: {error}"))
     try:
-        page.goto("/")
+        try:
+            page.goto("/")
+        except Error as error:
+            error.add_note("\n".join(broker.log.read_text().splitlines()[-LOG_LINES:]))
+            raise
         page.fill("input[name=name]", name)
         page.fill("input[name=secret]", secret)
         page.click("main button")

@@ -112,6 +112,8 @@ async def test_garbage_that_was_in_use_while_a_search_looked_is_found(
     """R12: of scrapes, one a second, a third was in use then, and stayed in memory for hours."""
     # Far more than what else the process makes meanwhile.
     monkeypatch.setattr(cycles, "OLD_OBJECTS", 20_000)
+    # A machine that is slow freezes what a search has looked at for too long.
+    monkeypatch.setattr(cycles, "FEW_S", 60.0)
     of_a_round = cycles.YOUNG_S * cycles.LOOKS
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cycles.collect_cycles, cycles.YOUNG_S, lambda: 0)
