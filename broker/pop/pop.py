@@ -9,6 +9,7 @@ semantics §11.1, remoting §3.12 (PopMessageProcessor, PeekMessageProcessor).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +27,7 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pop import PopMessageResponse
 from aerobee.store.clock import monotonic_ms
-from aerobee.store.errors import NotInMemory
+from aerobee.store.errors import NotInMemory, RecordDamaged
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
 from aerobee.store.format.record import encode as encode_record
 from aerobee.store.format.record import read, starts
@@ -392,7 +393,9 @@ def _renamed(view: Buffer, at: int, topic: str, receipt: Receipt) -> bytes:
     properties = decode(record.properties)
     properties["POP_CK"] = receipt._replace(offset=record.queue_offset).text()
     text = encode(properties).encode()
-    if len(text) > PROPERTIES_BYTES_MAX or not record.is_whole:
-        return bytes(view[at : at + record.size])
-    draft = draft_again(record, topic, record.queue_id, text)
-    return encode_record(draft, record.queue_offset, record.physical_offset, record.store_timestamp)
+    if len(text) <= PROPERTIES_BYTES_MAX:
+        with suppress(RecordDamaged):
+            draft = draft_again(record, topic, record.queue_id, text)
+            places = record.queue_offset, record.physical_offset
+            return encode_record(draft, *places, record.store_timestamp)
+    return bytes(view[at : at + record.size])

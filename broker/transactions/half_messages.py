@@ -235,7 +235,8 @@ def late_end(half: Half, *, commit: bool) -> MessageDraft:
     """
     notes = {LATE_END: "commit" if commit else "rollback", UNIQUE: half.transaction_id}
     properties = encode(notes | _half_offset(half)).encode()
-    return draft_again(half.record._replace(body=b""), GIVEN_UP_TOPIC, 0, properties)
+    empty = half.record._replace(body=b"", body_crc=0)
+    return draft_again(empty, GIVEN_UP_TOPIC, 0, properties)
 
 
 def _half_offset(half: Half) -> dict[str, str]:

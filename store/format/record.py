@@ -162,7 +162,7 @@ class Record(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether the body is the one that was stored."""
-        return not self.body or crc32(self.body) & CRC_MASK == self.body_crc
+        return crc32(self.body) & CRC_MASK == self.body_crc
 
 
 @lru_cache(maxsize=4_096)

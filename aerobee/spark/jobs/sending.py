@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.output import echo
+from aerobee.client.compression import COMPRESSED
 from aerobee.client.message import RESERVED_PROPERTIES
 from aerobee.spark.jobs.common import cluster_at, gathered, pairs
 from aerobee.spark.jobs.waiting import DUE
+from aerobee.store.format.record import CRC_MASK
 from aerobee.store.format.system_names import WHEEL_TOPIC
 
 if TYPE_CHECKING:
@@ -51,10 +53,6 @@ FROM = "AB_REPLAY_FROM"
 """Property with the location that it was read from: what `place` makes."""
 CLOCK_SLACK_MS = 3_600_000
 """How far the clocks of brokers may be behind the clock that named a run."""
-COMPRESSED = 1
-"""The sysFlag bit of a compressed body."""
-CRC_BITS = 0x7FFF_FFFF
-"""The bits of a CRC-32 that a record stores."""
 READABLE = "not (sysFlag & 1 = 1 and crc32(body) & 2147483647 = bodyCRC)"
 STILL_COMPRESSED = (
     " has a body that was read as it is stored, and that cannot be sent so; "
@@ -193,7 +191,7 @@ def has_stored_crc() -> Column:
     """Whether a body is byte by byte that of its record."""
     from pyspark.sql import functions as sql
 
-    return sql.crc32("body").bitwiseAND(CRC_BITS) == sql.col("bodyCRC")
+    return sql.crc32("body").bitwiseAND(CRC_MASK) == sql.col("bodyCRC")
 
 
 def is_as_stored() -> Column:
