@@ -59,7 +59,7 @@ class TimersFeature(Feature):
         self.wheel = Timers(core, self.counts, self.done) if config.timer_wheel_enable else None
         """None where timerWheelEnable is false."""
         timers = None if self.wheel is None else self.wheel.timers
-        check_point = CheckPointProcessor(timers, self.counts)
+        check_point = CheckPointProcessor(timers, self.counts, self.done)
         self.routes = (
             Route(headers.RecallMessage, RecallProcessor(core, topics).recall, "send"),
             Route(GetTimerCheckPoint, check_point.check_point, "admin"),

@@ -41,10 +41,27 @@ class TimersDone:
         return queue_offset < self.queue_offset and out_ms < self.read_time_ms
 
     def take(self, check: TimerCheck) -> None:
-        """Take the check point of the master, once this log has what the master put before it."""
-        if (check.queue_offset, check.last_read_time_ms) != (self.queue_offset, self.read_time_ms):
-            self.queue_offset, self.read_time_ms = check.queue_offset, check.last_read_time_ms
+        """Take the check point of the master, once this log has what the master put before it.
+
+        A check point that says less is left out: the next master reads the topic from its begin,
+        and what an earlier one has delivered stays delivered.
+        """
+        place = check.queue_offset, check.last_read_time_ms
+        if place > (self.queue_offset, self.read_time_ms):
+            self.queue_offset, self.read_time_ms = place
             self.changes += 1
+
+    def at_least(self, check: TimerCheck) -> TimerCheck:
+        """The check point of this broker, or what it was told before it was the master, if that is
+        more.
+        """
+        if (check.queue_offset, check.last_read_time_ms) >= (self.queue_offset, self.read_time_ms):
+            return check
+        return check._replace(
+            last_read_time_ms=self.read_time_ms,
+            queue_offset=self.queue_offset,
+            master_queue_offset=self.queue_offset,
+        )
 
     # ── The file ──
 

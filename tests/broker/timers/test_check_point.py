@@ -64,3 +64,21 @@ async def test_without_a_wheel_it_answers_as_java_does(tmp_path: Path) -> None:
         assert (check_point.code, check_point.remark) == (1, "The checkpoint is null")
         metrics = await desk.ask(GetTimerMetrics())
         assert (metrics.code, metrics.remark) == (1, "The timer message store is null")
+
+
+async def test_a_new_master_tells_what_the_one_before_had_done_until_it_has_done_more(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        feature = bench.desk.broker.timers
+        assert feature is not None
+        feature.done.take(TimerCheck(last_read_time_ms=START_MS + 60_000, queue_offset=1))
+        await bench.desk.pass_s(2)
+        first = await told(bench)
+        assert (first.queue_offset, first.master_queue_offset) == (1, 1)
+        assert first.last_read_time_ms == START_MS + 60_000
+        for delay_s in (90, 91):
+            await bench.send(b"waits", TIMER_DELAY_SEC=delay_s)
+        await bench.desk.pass_s(2)
+        assert (await told(bench)).queue_offset == 2
+        assert (await told(bench)).last_read_time_ms < START_MS + 60_000

@@ -28,6 +28,17 @@ def test_it_covers_what_was_read_and_has_an_earlier_slot() -> None:
     assert not done.covers(2, 5_000)
 
 
+def test_a_master_that_has_only_begun_to_read_takes_nothing_back() -> None:
+    """Else two failovers in a row would deliver all timers again that the log still has."""
+    done = TimersDone()
+    done.take(TimerCheck(last_read_time_ms=5_000, queue_offset=300))
+    done.take(TimerCheck(last_read_time_ms=6_000, queue_offset=0))
+    done.take(TimerCheck(last_read_time_ms=4_000, queue_offset=300))
+    assert done.covers(299, 4_999)
+    done.take(TimerCheck(last_read_time_ms=6_000, queue_offset=301))
+    assert done.covers(300, 5_999)
+
+
 def test_it_comes_back_from_its_file() -> None:
     done, again = TimersDone(), TimersDone()
     done.take(TimerCheck(last_read_time_ms=7, queue_offset=1))
