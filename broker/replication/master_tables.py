@@ -281,9 +281,21 @@ class MasterTables:
             "totalTopicNum",
         )
         self._versions[topic.GetAllTopicConfig.__name__] = document.get("dataVersion")
-        for name in self._tables.topics.copy(document, log_end):
+        for name in self._tables.topics.copy(document, log_end, self._unnamed(log_end)):
             log.info("topic.deleted", topic=name, address="master")
             self._forget_topic(name)
+
+    def _unnamed(self, log_end: int) -> Iterator[str]:
+        """Topics that have messages here, all of them before that place of the log, and no config.
+        Where their master has none either it has deleted them, before this slave had its tables.
+        """
+        topics, ends = self._tables.topics, dict[str, int]()
+        for (name, _), queue in self._core.store.queues.table.items():
+            if not topics.is_known(name):
+                ends[name] = max(ends.get(name, 0), queue.max_physical_offset)
+        for name, end in ends.items():
+            if 0 < end <= log_end and not topics.deleted.covers(name, end - 1):
+                yield name
 
     async def _copy_groups(self, link: MasterLink) -> None:
         document = await pages(

@@ -371,7 +371,7 @@ class TopicTable:
         return True
 
     def _drop(self, topic: str, log_end: int) -> None:
-        del self.configs[topic]
+        self.configs.pop(topic, None)
         self.deleted.add(topic, log_end)
         self.open_configs.pop(topic, None)
         self.group_topics.discard(topic)
@@ -390,17 +390,20 @@ class TopicTable:
 
     # ── The topics of a master ──
 
-    def copy(self, document: Mapping[str, Any], log_end: int) -> list[str]:
+    def copy(
+        self, document: Mapping[str, Any], log_end: int, unnamed: Iterable[str] = ()
+    ) -> list[str]:
         """Have the topics of a master, and its version: what it lacks goes, but for our own system
         topics. Returns the names of those that went; their waiting messages before `log_end` go
-        with them.
+        with them. `unnamed` are topics that only have messages here, all of them before that.
 
         No limit counts: it is the master's. Raises: ValueError for what is no table; nothing has
         changed then.
         """
         stored, configs, rejected = _topics_of(document, self.configs)
         version = version_of(document)
-        gone = [name for name in self.configs if name not in configs and not self.is_system(name)]
+        there = (*self.configs, *unnamed)
+        gone = [name for name in there if name not in configs and not self.is_system(name)]
         changed = []
         for name, config in configs.items():
             wanted = with_queues_in_range(name, config)

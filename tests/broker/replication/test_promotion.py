@@ -12,9 +12,12 @@ from trio.testing import wait_all_tasks_blocked
 from aerobee.broker.core.role import OnShift
 from aerobee.broker.errors import Refusal
 from aerobee.broker.replication.following import State
+from aerobee.broker.replication.master_calls import MasterAddress
+from aerobee.broker.replication.master_tables import Copies, MasterTables
 from aerobee.broker.replication.promotion import Promotion
 from aerobee.broker.replication.saved_role import read_role
 from aerobee.remoting.wire.headers.admin import Promote
+from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.config import FlushDiskType
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.names import SAVED_TOPICS
@@ -24,12 +27,13 @@ from tests.kit.faulty_disk import FaultyDisk, Gate, RoleSteps
 from tests.kit.store_model import draft
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
+    from tests.broker.desk import Desk
     from tests.broker.replication.pairs import Pair
 
 pytestmark = pytest.mark.trio
@@ -59,6 +63,14 @@ class Orders:
     async def promote(self, accepted: str | None = None, offset: int | None = None) -> Answer:
         header = Promote(accepted=accepted, offset=offset)
         return await self.promotion.promote(header, cast("Command", None), cast("Peer", None))
+
+
+def tables_of(pair: Pair) -> MasterTables:
+    """What copies the tables of the master."""
+    slave = pair.slave
+    copies = Copies(slave.topics, slave.broker.consumers.tables, slave.delays, slave.request_modes)
+    address = MasterAddress("10.0.0.1:10911", "10.0.0.1:10912")
+    return MasterTables(slave.broker.core, copies, lambda: address, pair.link.connect)
 
 
 @asynccontextmanager
@@ -130,6 +142,36 @@ async def test_a_topic_whose_table_never_came_is_made_of_its_queues(
             slave.topics.deleted.add(name, slave.store.commit_log.max_offset)
         await orders.promote("master-alive")
         assert slave.topics.is_known(name) is not deleted
+
+
+async def test_a_topic_that_was_deleted_before_the_slave_began_does_not_come_back(
+    tmp_path: Path,
+) -> None:
+    async def with_a_deleted_topic(master: Desk) -> None:
+        for name in ("gone", "kept"):
+            master.topic(name)
+            await master.send(topic=name)
+        await master.ask(DeleteTopicInBroker(topic="gone"))
+
+    async with (
+        open_pair(tmp_path, before_slave=with_a_deleted_topic) as pair,
+        trio.open_nursery() as nursery,
+    ):
+        slave = pair.slave
+        role = slave.broker.core.role
+        await nursery.start(OnShift(role.follows, [pair.following]).run)
+        await until_true(lambda: pair.equal)
+        assert slave.store.max_offset("gone", 0) == 1
+        tables = tables_of(pair)
+        await tables.copy(pair.link)
+        changes: list[Iterable[str]] = []
+        slave.topics.listeners.append(changes.append)
+        await tables.copy(pair.link)
+        assert not changes
+        await Orders(pair).promote("master-alive")
+        assert slave.topics.is_known("kept")
+        assert not slave.topics.is_known("gone")
+        nursery.cancel_scope.cancel()
 
 
 async def test_what_the_master_had_announced_and_is_not_here_is_a_reason(tmp_path: Path) -> None:
