@@ -22,7 +22,7 @@ from aerobee.broker.failover.deciders.etcd_calls import (
     AUTHENTICATE,
     GRANT,
     KEEP_ALIVE,
-    NOT_FOUND,
+    NO_LEASE,
     RANGE,
     TOKEN_REFUSED,
     TXN,
@@ -207,8 +207,9 @@ class Etcd:
             status, code, answer = await self._post(target, path, body, self._token)
         if status == OK and code < 0:
             return answer
-        reason = f"{path} is answered with {status}: {failure(answer)[1]}"
-        if code == NOT_FOUND:
+        text = failure(answer)[1]
+        reason = f"{path} is answered with {status}: {text}"
+        if NO_LEASE in text:
             raise LeaseOver(reason)
         if status in CLIENT_ERRORS:
             raise DeciderMisused(reason)

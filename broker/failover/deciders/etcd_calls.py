@@ -26,8 +26,8 @@ GRANT: Final = "/v3/lease/grant"
 KEEP_ALIVE: Final = "/v3/lease/keepalive"
 WATCH: Final = "/v3/watch"
 AUTHENTICATE: Final = "/v3/auth/authenticate"
-NOT_FOUND: Final = 5
-"""The code of gRPC for a lease that is over."""
+NO_LEASE: Final = "requested lease not found"
+"""The text of etcd about a lease that is over. A gateway has its code, 5, for any unknown path."""
 TOKEN_REFUSED: Final = frozenset({3, 16})
 """The codes of gRPC for a token that is over: invalid argument, where it is a JWT and etcd's users
 or roles have changed since, and unauthenticated."""

@@ -316,6 +316,35 @@ async def test_an_answer_that_is_none_is_no_answer(
 
 
 @pytest.mark.trio
+async def test_a_gateway_that_knows_none_of_the_calls_ends_no_lease(
+    node: EtcdNode, keys: Keys
+) -> None:
+    """It answers with the code of gRPC that etcd has for a lease that is over."""
+    sight = Sight(first_record(1, "7"), 1, held=True)
+    with Gateway(404, b'{"code": 5, "message": "Not Found", "details": []}') as url:
+        decider = Etcd([endpoint(url)], keys, 100)
+        for call in (
+            lambda: decider.look(None, 0),
+            lambda: decider.take(sight, lambda lease: first_record(1, lease)),
+            lambda: decider.renew("7"),
+            lambda: decider.change(sight, given_back(first_record(1, "7")), "7"),
+        ):
+            with pytest.raises(DeciderMisused, match=f"{url}.*Not Found"):
+                await call()
+        both = Etcd([endpoint(url), endpoint(node.url)], keys, 100)
+        taken = await led(both)
+        assert await both.renew(lease_of(taken))
+
+
+@pytest.mark.trio
+async def test_nobody_leads_by_a_lease_that_etcd_does_not_know(node: EtcdNode, keys: Keys) -> None:
+    decider = etcd(node, keys)
+    sight = await decider.look(None, 0)
+    with pytest.raises(ChangeRefused, match="the lease is over"):
+        await decider.take(sight, lambda _: first_record(1, "77"))
+
+
+@pytest.mark.trio
 @pytest.mark.parametrize("token", ["a\\r\\nb: c", "\\u00e9", ""])
 async def test_a_token_that_no_header_can_have_is_no_answer(keys: Keys, token: str) -> None:
     with (
