@@ -123,6 +123,11 @@ class GroupCommands:
                 ) from None
             except LeadOver as over:
                 raise refused(f"this broker is the master no more: {over}") from over
+            if (taken_by := member.known_master) != heir:
+                raise refused(
+                    f"this broker is the master no more, and member {taken_by} has taken the lease"
+                    f" in the place of member {heir}: `aerobee ha status` shows all of them"
+                )
             paused_ms = round((trio.current_time() - began) * 1000)
             response = SwitchResponse(
                 max_offset=self._core.store.commit_log.max_offset,

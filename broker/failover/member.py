@@ -378,6 +378,12 @@ class Member:
         return self.known.epoch
 
     @property
+    def known_master(self) -> int:
+        """The member that the record names as the master; 0 without one."""
+        record = self.record
+        return 0 if record is None else record.master
+
+    @property
     def leadership(self) -> Leadership | None:
         """The time as the master, from the moment at which slaves are served; None: it is none."""
         return None if self._reign is None else self._reign.leadership
@@ -400,7 +406,7 @@ class Member:
         if sight is None or self.known.problem:
             return f"{self._config.decider} does not answer: {self.known.problem}"
         if sight.held:
-            return f"member {self.record.master if self.record else 0} is the master"
+            return f"member {self.known_master} is the master"
         if reason := self.membership.objection:
             return f"its log is cut, {reason}: it restarts by itself"
         return ""

@@ -258,6 +258,9 @@ class Reign:
             store.be_slave()
             store.dispatch()
             with trio.move_on_after(min(self._lease_s * SETTLE, SETTLE_S)):
+                # The next master asks for their progress as soon as it may take the lease.
+                for feature in self._features:
+                    await feature.close()
                 while leadership.sync.confirmed < store.commit_log.max_offset:  # noqa: ASYNC110  (once)
                     await trio.sleep(self._lease_s * AGAIN / 10)
             # From here on nothing is acknowledged, whatever the decider answers.

@@ -67,6 +67,8 @@ if TYPE_CHECKING:
 
 PAUSE_S: Final = 0.7
 """How long sends may be refused before this master goes on."""
+SAVE_PART: Final = 0.5
+"""The part of that in which services may save their progress: what is late comes twice there."""
 NEAR_BYTES: Final = 8 << 20
 """A slave that lacks more could not have it within the pause."""
 TAKE_S: Final = 5.0
@@ -225,6 +227,10 @@ class Handover:
         try:
             with trio.fail_at(began + PAUSE_S):
                 end = await self._paused()
+                with trio.move_on_after(PAUSE_S * SAVE_PART):
+                    # The slave asks for their progress once it is to take over.
+                    for feature in self.features:
+                        await feature.close()
                 await self._until_equal(end)
                 return await self._save_slave(to, end), end
         except trio.TooSlowError:
@@ -302,9 +308,12 @@ class Handover:
         except NoAnswer as silent:
             log.warning("replication.switch_late", reason=str(silent))
             return await self._asked_again(to)
-        if isinstance(reply, MasterRefused):
-            raise reply
-        return reply
+        if not isinstance(reply, MasterRefused):
+            return reply
+        # A person may have made it the master meanwhile: then this one is not to go on.
+        if (made := await self._asked_again(to)) is not None:
+            return made
+        raise reply
 
     async def _asked_again(self, to: Successor) -> PromoteResponse | None:
         """Whether it is the master, whatever became of its answer; None: nobody knows."""

@@ -18,7 +18,7 @@ from aerobee.broker.errors import Refusal
 from aerobee.broker.failover import commands
 from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
 from aerobee.broker.failover.election import YIELDS
-from aerobee.broker.failover.record import Record, given_back
+from aerobee.broker.failover.record import Record, given_back, with_set
 from aerobee.broker.pull.pull import COMMIT_OFFSET, SUSPEND
 from aerobee.broker.replication.master_calls import MasterAddress, MasterRefused
 from aerobee.remoting.errors import RemotingError
@@ -26,7 +26,13 @@ from aerobee.remoting.wire.bodies.controller import EpochEntryCache
 from aerobee.remoting.wire.bodies.queue import MessageQueue
 from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
 from aerobee.remoting.wire.codes import ResponseCode
-from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus, Promote, Switch
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.admin import (
+    GetBrokerHaStatus,
+    GetTimerCheckPoint,
+    Promote,
+    Switch,
+)
 from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, NotifyBrokerRoleChanged
 from aerobee.store.errors import NotInMemory
 from aerobee.store.flags import Flag
@@ -34,6 +40,7 @@ from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha_epochs import Greeting
 from aerobee.store.format.names import CUT_MARK, EMPTIED
+from aerobee.store.format.timer import TIMER_CHECK
 from aerobee.store.log.read_through import LogDamage
 from tests.broker.desk import body_of, open_desk, pull_header, said
 from tests.broker.replication.pairs import SLAVE, until_true
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.broker.core.feature import Service
+    from aerobee.remoting.wire.header import Header
     from aerobee.store.files.disk import Disk
     from aerobee.store.replication.membership import Membership
     from tests.broker.desk import Desk
@@ -769,6 +777,57 @@ async def test_only_a_master_switches(tmp_path: Path) -> None:
             await one.commands.switch(header, NOBODY, NOBODY)
 
 
+class SaysItsNumber:
+    """The link to a slave with this number."""
+
+    def __init__(self, number: int) -> None:
+        self.body = HARuntimeInfo(
+            master=False, broker_id=number, master_commit_log_max_offset=0
+        ).to_bytes()
+
+    @asynccontextmanager
+    async def connect(self, address: str) -> AsyncIterator[SaysItsNumber]:
+        yield self
+
+    async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command:
+        await trio.lowlevel.checkpoint()
+        return Command(code=0, body=self.body)
+
+
+@pytest.mark.parametrize("taken_by", [2, 3])
+async def test_a_switch_says_who_has_taken_the_lease(tmp_path: Path, taken_by: int) -> None:
+    members = (1, 2, 3)
+    async with alone(tmp_path) as one, trio.open_nursery() as nursery:
+        await one.until_leads()
+        assert one.decider.record is not None
+        one.decider.record = with_set(one.decider.record, members)
+        one.decider.tell()
+        one.member.known.note(one.decider.sight())
+        core = one.desk.broker.core
+        orders = commands.GroupCommands(core, one.member, SaysItsNumber(2).connect)
+        said_by: list[str] = []
+
+        async def switch() -> None:
+            header = Switch(to="127.0.0.1:1")
+            try:
+                said_by.append(said(await orders.switch(header, NOBODY, NOBODY))["epoch"])
+            except Refusal as refusal:
+                said_by.append(str(refusal))
+
+        nursery.start_soon(switch)
+        await until_true(lambda: not one.decider.holder)
+        one.decider.record = Record(
+            epoch=3, master=taken_by, sync_set=members, set_epoch=9, lease="theirs"
+        )
+        one.decider.holder = "theirs"
+        one.decider.tell()
+        await until_true(lambda: bool(said_by))
+        if taken_by == 2:
+            assert said_by == ["3"]
+        else:
+            assert "member 3 has taken the lease in the place of member 2" in said_by[0]
+
+
 async def promote(one: Alone, accepted: str | None) -> Any:
     return await one.commands.promote(Promote(accepted=accepted), NOBODY, NOBODY)
 
@@ -782,6 +841,27 @@ async def test_who_hands_over_ends_the_work_of_a_master(tmp_path: Path) -> None:
         await one.until_follows()
         # As the master again it must not hold against others what it granted in its first time.
         await until_true(lambda: not locks.count)
+
+
+async def test_the_next_master_is_told_of_all_timers_that_this_one_has_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of those that no save of the wheel has had yet: else they would come twice."""
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        assert one.desk.timers is not None
+        one.desk.timers.timers.queue_offset = 3
+        told: list[int] = []
+        change = one.decider.change
+
+        async def changed(sight: Sight, record: Record, lease: str) -> Sight:
+            answer = await one.desk.ask(GetTimerCheckPoint())
+            told.append(TIMER_CHECK.read(body_of(answer)).queue_offset)
+            return await change(sight, record, lease)
+
+        monkeypatch.setattr(one.decider, "change", changed)
+        await one.member.give_back(heir=2)
+        assert told == [3]
 
 
 async def test_a_stop_during_a_switch_is_as_clean_as_any(tmp_path: Path) -> None:

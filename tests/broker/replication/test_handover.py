@@ -20,9 +20,10 @@ from aerobee.broker.replication.saved_role import in_saved_role, read_role
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.command import Command
-from aerobee.remoting.wire.headers.admin import Switch
+from aerobee.remoting.wire.headers.admin import GetTimerCheckPoint, Switch
 from aerobee.store.files.disk import Disk
-from tests.broker.desk import said
+from aerobee.store.format.timer import TIMER_CHECK
+from tests.broker.desk import body_of, said
 from tests.broker.replication.pairs import Link, open_pair, until_true
 from tests.kit.faulty_disk import CHANGES, FaultyDisk, RoleSteps
 from tests.kit.ports import HOST
@@ -167,6 +168,38 @@ async def test_what_the_master_knows_at_the_last_moment_goes_with_the_role(
         await switched.switch()
         assert slave.topics.get("young") == master.topics.get("young")
         assert slave.offsets.query("g", "t", 0) == 2
+
+
+async def test_the_slave_is_told_of_all_timers_that_the_master_has_delivered(
+    tmp_path: Path,
+) -> None:
+    async with copied(tmp_path) as switched:
+        master, promotion = switched.pair.master, switched.pair.slave.broker.replication.promotion
+        assert master.timers is not None
+        # No save of the wheel has had that yet.
+        master.timers.timers.queue_offset = 3
+        told: list[int] = []
+
+        async def copy_tables() -> str:
+            answer = await master.ask(GetTimerCheckPoint())
+            told.append(TIMER_CHECK.read(body_of(answer)).queue_offset)
+            return ""
+
+        promotion.copy_tables = copy_tables
+        switched.handover.features = list(master.broker.features)
+        await switched.switch()
+        assert told == [3]
+
+
+async def test_a_master_that_a_person_has_made_meanwhile_stays_the_only_one(
+    tmp_path: Path,
+) -> None:
+    async with copied(tmp_path) as switched:
+        switched.link.slave_turns = True
+        switched.pair.slave.broker.core.role.epoch = 1
+        answer = said(await switched.switch())
+        assert answer["epoch"] == "1"
+        assert switched.pair.master.broker.core.role.is_slave
 
 
 async def test_a_slave_that_refuses_leaves_the_master(tmp_path: Path) -> None:
