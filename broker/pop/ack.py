@@ -17,6 +17,7 @@ from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
 from aerobee.broker.pop.pop import check_hidden, check_timers
 from aerobee.broker.pop.pop_orders import OffsetIllegal
 from aerobee.broker.pop.pop_records import (
+    GRACE_MS,
     ORDER_REVIVE_QID,
     CheckPoint,
     PopKey,
@@ -174,6 +175,12 @@ class Acknowledge:
             return Answer(
                 header=ChangeInvisibleTimeResponse(receipt.pop_time, hidden_ms, ORDER_REVIVE_QID)
             )
+        late_ms = now_ms - receipt.pop_time - receipt.invisible_time
+        if late_ms > GRACE_MS:
+            # It may be back in its retry topic, and a new check point would bring it once more.
+            raise Refusal(
+                NO_MESSAGE, f"the receipt ended {late_ms} ms ago: the message is delivered again"
+            )
         # In the same millisecond as the receipt's pop, the new check point would have its key, and
         # the acknowledgement below would acknowledge both.
         popped_ms = max(now_ms, receipt.pop_time + 1)
@@ -312,10 +319,13 @@ class Acknowledge:
         Raises: Refusal for an offset that was not popped.
         """
         topic, group, queue_id = key.topic, key.group, key.queue_id
-        if offset < self._offsets.query(group, topic, queue_id):
+        committed = self._offsets.query(group, topic, queue_id)
+        if offset < committed:
             return
         try:
-            following = self._orders.acknowledge(topic, group, queue_id, offset, key.pop_time)
+            following = self._orders.acknowledge(
+                topic, group, queue_id, offset, key.pop_time, committed
+            )
         except OffsetIllegal as error:
             remark = f"offset is illegal, key:{topic}@{group}@{queue_id}, commit:{offset}: {error}"
             raise Refusal(ILLEGAL, remark) from error
@@ -323,7 +333,7 @@ class Acknowledge:
             return
         now_ms = self._clock.now_ms()
         self._offsets.commit(group, topic, queue_id, following, now_ms)
-        if not self._orders.blocked_until(topic, group, queue_id, None, now_ms):
+        if not self._orders.blocked_until(topic, group, queue_id, None, now_ms, following):
             self._free(key)
 
     def _hide_in_order(self, key: PopKey, offset: int, visible_at: int) -> None:

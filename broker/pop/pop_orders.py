@@ -50,26 +50,24 @@ class OrderBatch:
     ahead_ms: int = 0
     """How far the clock was ahead at the pop, as is known since it went back."""
 
-    def blocked_until(self) -> int:
+    def out(self, committed: int) -> Iterator[int]:
+        """The offsets that are not acknowledged: those before the group's offset are, though the
+        bits may be of an older file than that.
+        """
+        for number, offset in enumerate(self.offsets):
+            if offset >= committed and not self.acked >> number & 1:
+                yield offset
+
+    def blocked_until(self, committed: int = 0) -> int:
         """When the last invisible message becomes visible, by the clock of the pop; 0 when none
         is.
         """
         usual = self.pop_time + self.invisible_ms
-        return max(
-            (
-                self.visible_at.get(offset, usual)
-                for number, offset in enumerate(self.offsets)
-                if not self.acked >> number & 1
-            ),
-            default=0,
-        )
+        return max((self.visible_at.get(at, usual) for at in self.out(committed)), default=0)
 
-    def next_offset(self) -> int:
+    def next_offset(self, committed: int = 0) -> int:
         """The first unacknowledged offset, or the one after all of them."""
-        for number, offset in enumerate(self.offsets):
-            if not self.acked >> number & 1:
-                return offset
-        return self.offsets[-1] + 1
+        return next(self.out(committed), self.offsets[-1] + 1)
 
     def document(self) -> dict[str, Any]:
         """The batch in the form of the file: offsets are relative to the first."""
@@ -109,16 +107,24 @@ class PopOrderTable:
         return None if queues is None else queues.get(queue_id)
 
     def blocked_until(
-        self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        attempt_id: str | None,
+        now_ms: int,
+        committed: int = 0,
     ) -> int:
-        """Until when the queue may not be popped; 0 when it may be now."""
+        """Until when the queue may not be popped; 0 when it may be now. `committed`: the offset of
+        the group, before which nothing is out.
+        """
         batch = self.get(topic, group, queue_id)
         if batch is None or (attempt_id is not None and batch.attempt_id == attempt_id):
             return 0
         # A pop in the future: the clock went back since. The messages that it hid stay hidden for
         # as long as was asked for, from now on.
         batch.ahead_ms = max(batch.ahead_ms, batch.pop_time - now_ms)
-        until = batch.blocked_until() - batch.ahead_ms
+        until = batch.blocked_until(committed) - batch.ahead_ms
         return until if until > now_ms else 0
 
     def hand_out(
@@ -154,9 +160,16 @@ class PopOrderTable:
         return Counts(counts, least)
 
     def acknowledge(
-        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offset: int,
+        pop_time: int,
+        committed: int = 0,
     ) -> int | None:
-        """Acknowledge one message; returns the offset that the group should have.
+        """Acknowledge one message; returns the offset that the group should have, at least the one
+        that it has, `committed`.
 
         None when the batch was popped again since: its new receipts count; or when the batch is
         unknown, after a kill or a reset: messages before this one may not be acknowledged, so that
@@ -168,7 +181,7 @@ class PopOrderTable:
             return None
         batch.acked |= 1 << _number(batch, offset)
         self.changes += 1
-        return batch.next_offset()
+        return batch.next_offset(committed)
 
     def hide(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, visible_at: int

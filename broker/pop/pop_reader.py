@@ -344,7 +344,12 @@ class PopReader:
         if not scope.order or (scope.group, source.topic, queue_id) in self._offsets.resets:
             return False
         free_at_ms = self._orders.blocked_until(
-            source.topic, scope.group, queue_id, scope.attempt_id, scope.now_ms
+            source.topic,
+            scope.group,
+            queue_id,
+            scope.attempt_id,
+            scope.now_ms,
+            source.offsets.get(queue_id, NO_OFFSET),
         )
         if free_at_ms and (not reads.free_at_ms or free_at_ms < reads.free_at_ms):
             reads.free_at_ms = free_at_ms

@@ -26,6 +26,8 @@ ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 ORDER_REVIVE_QID: Final = 999
 """In place of a revive queue, for messages of orderly pops."""
+GRACE_MS: Final = 2_000
+"""How long after its time a check point waits for late acknowledgements, and for changes of it."""
 OFFSETS_MAX: Final = 65_536
 FAILURE_DIGITS: Final = 9
 BATCHED: Final = -1

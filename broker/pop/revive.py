@@ -26,6 +26,7 @@ from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import CONTENT_ERRORS, NameIllegal, Refusal
 from aerobee.broker.pop.pop_records import (
     CHECK_POINT_TAG,
+    GRACE_MS,
     Ack,
     CheckPoint,
     retry_topic_v1,
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
 
-GRACE_MS: Final = 2_000
-"""How long after its time a check point waits for late acknowledgements."""
 EARLY_MS: Final = 60_000
 """A check point arrives a second before its time; one that is so much earlier goes back to the
 timers: the clock was ahead.

@@ -26,6 +26,7 @@ from aerobee.client.steps.messages import NoRoom, as_stored, received
 from aerobee.client.steps.sending_back import hand_back, tries
 from aerobee.errors import (
     AerobeeError,
+    BrokerError,
     BrokerNotFoundError,
     ConfigurationError,
     MessageUnreadableError,
@@ -428,7 +429,8 @@ class Popper:
         return (yield from self._ask(receipt.broker, message.topic, header))
 
     def send_back(self, message: ReceivedMessage, delay_s: float | None) -> Steps[None]:
-        """Have a message delivered again after `delay_s`; without a try left it is a dead letter.
+        """Have a message delivered again after `delay_s`, sooner where its time is over; without a
+        try left it is a dead letter.
 
         Raises: ConfigurationError, BrokerError, TransportError.
         """
@@ -437,7 +439,13 @@ class Popper:
         else:
             last = len(RETRY_DELAYS_S) - 1
             usual_s = RETRY_DELAYS_S[min(message.reconsume_times, last)]
-            yield from self.extend(message, usual_s if delay_s is None else delay_s)
+            try:
+                yield from self.extend(message, usual_s if delay_s is None else delay_s)
+            except BrokerError as error:
+                if error.code != ResponseCode.NO_MESSAGE:
+                    raise
+                # Its time is over: it is delivered again already.
+                self.instance.log_once(f"nack {message.topic}", "%s", error)
             self._ended(message, ConsumeOutcome.FAILED)
             forget_receipt(message)
 

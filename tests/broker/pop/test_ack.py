@@ -183,6 +183,39 @@ async def test_less_time_brings_it_back_sooner(tmp_path: Path, mock_clock: MockC
 
 
 @pytest.mark.trio
+async def test_more_time_that_comes_too_late_brings_no_message_twice(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """Nor four times, when its next consumer is late as well."""
+    async with open_pops(tmp_path) as pops:
+        await pops.send(b"a")
+        for _ in range(3):
+            (one,) = await pops.pop(invisible_time=5_000)
+            await pops.desk.pass_s(10)
+            late = await pops.hide(one, 1_000)
+            assert late.code == ResponseCode.NO_MESSAGE
+            assert "ended 5000 ms ago: the message is delivered again" in (late.remark or "")
+            await pops.desk.pass_s(10)
+        assert await pops.bodies() == [b"a"]
+
+
+@pytest.mark.trio
+async def test_more_time_after_its_time_still_counts_for_a_moment(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path) as pops:
+        await pops.send(b"a")
+        (one,) = await pops.pop(invisible_time=5_000)
+        await pops.desk.pass_s(5.4, 0.1)
+        one = await pops.hidden(one, 10_000)
+        await pops.desk.pass_s(8)
+        assert await pops.bodies() == []
+        await pops.ack(one)
+        await pops.desk.pass_s(10)
+        assert await pops.bodies() == []
+
+
+@pytest.mark.trio
 async def test_in_order_more_time_is_for_one_message(tmp_path: Path, mock_clock: MockClock) -> None:
     async with open_pops(tmp_path) as pops:
         await pops.send(b"a", b"b")

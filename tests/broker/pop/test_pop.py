@@ -663,6 +663,36 @@ async def test_what_is_out_in_order_is_known_after_a_start(
         assert pops.desk.offsets.query("g", "t", 0) == 2
 
 
+@pytest.mark.trio
+async def test_what_was_acknowledged_in_order_blocks_no_queue_after_a_kill(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """The file of what is out is written less often than that of the offsets."""
+    async with open_pops(tmp_path) as pops:
+        await pops.send(b"a", b"b", b"c")
+        first, second = await pops.pop(order=True, max_msg_nums=2, invisible_time=3_600_000)
+        await pops.desk.pass_s(11)
+        await pops.ack(first)
+        await pops.desk.pass_s(6)
+        wall = pops.desk.clock
+    async with open_pops(tmp_path, wall=wall) as pops:
+        assert await pops.bodies(order=True) == [], "the second one is still out"
+        await pops.ack(second)
+        assert pops.desk.offsets.query("g", "t", 0) == 2, "and not back at the first"
+        assert await pops.bodies(order=True) == [b"c"]
+
+
+@pytest.mark.trio
+async def test_what_a_group_has_passed_in_no_order_blocks_no_queue_in_order(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path) as pops:
+        await pops.send(b"a", b"b")
+        assert await pops.bodies(order=True, max_msg_nums=1, invisible_time=3_600_000) == [b"a"]
+        assert await pops.bodies(max_msg_nums=1) == [b"a"]
+        assert await pops.bodies(order=True) == [b"b"]
+
+
 # ── Looking ──
 
 

@@ -20,7 +20,13 @@ from aerobee.client.steps.effects import Ask, Signal
 from aerobee.client.steps.popping import RECEIPT, Popper
 from aerobee.client.steps.popping_member import HOLD_S, PoppingMember
 from aerobee.client.steps.traces import Traces
-from aerobee.errors import BrokerNotFoundError, ConfigurationError, ConnectError, TransportError
+from aerobee.errors import (
+    BrokerError,
+    BrokerNotFoundError,
+    ConfigurationError,
+    ConnectError,
+    TransportError,
+)
 from aerobee.hooks import ConsumeOutcome
 from aerobee.remoting.wire.bodies.client import HeartbeatData
 from aerobee.remoting.wire.bodies.pop import (
@@ -33,7 +39,12 @@ from aerobee.remoting.wire.bodies.queue import MessageQueue as WireQueue
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
-from aerobee.remoting.wire.headers.pop import BatchAckMessage, PopMessage, QueryAssignment
+from aerobee.remoting.wire.headers.pop import (
+    BatchAckMessage,
+    ChangeInvisibleTime,
+    PopMessage,
+    QueryAssignment,
+)
 from tests.aerobee.client.aio.test_pull_consumer import send
 from tests.aerobee.client.aio.test_push_consumer import drained
 from tests.aerobee.client.fronts import Front
@@ -345,6 +356,23 @@ def test_a_connection_that_a_close_has_ended_is_no_trouble(
     stage.answers(PopMessage, meanwhile)
     assert stage.perform(popper.receive("T", 32, 10.0, "*")) == []
     assert not caplog.messages
+
+
+def test_a_message_whose_time_is_over_comes_again_without_more_being_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a"))
+    over = answer(208)
+    over.remark = "the receipt ended 5000 ms ago"
+    stage.answers(ChangeInvisibleTime, over)
+    popped = replace(message(0), properties={RECEIPT: "0 1700000000000 60000 3 0 broker-a 2 0"})
+    popper = Popper(stage.instance, PopConfig(group="g"))
+    with pytest.raises(BrokerError, match="ended 5000 ms ago"):
+        stage.perform(popper.extend(popped, 60))
+    stage.perform(popper.send_back(popped, None))
+    assert RECEIPT not in popped.properties
+    assert "ended 5000 ms ago" in caplog.text
 
 
 def test_another_client_acknowledges_what_it_has_no_route_for_yet() -> None:
