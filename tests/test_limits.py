@@ -169,6 +169,8 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "messages that gRPC clients work on, which are hidden again and again": (
         "broker/grpc/translation/test_kept_handles.py"
         "::test_there_is_a_limit_for_all_and_for_a_client",
+        "broker/grpc/translation/test_kept_handles.py"
+        "::test_what_clients_have_changed_takes_no_room_from_what_is_hidden_again",
         "broker/grpc/test_fates.py::test_a_message_is_hidden_again_for_as_long_as_its_account_may",
     ),
     "pops that are over before the timers read their check points": (

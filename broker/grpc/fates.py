@@ -74,7 +74,7 @@ class Fates:
 
     def keep(self, caller: GrpcCaller, group: str, topic: str, handle: Handle) -> None:
         """Hide a message again and again, for as long as its client works on it."""
-        self.kept.keep(holder_of(caller), group, topic, handle, renewed=True)
+        self.kept.keep(holder_of(caller), group, topic, handle)
 
     # ── AckMessage ──
 
@@ -95,16 +95,16 @@ class Fates:
     ) -> Iterator[None]:
         results, now_ms = Results(len(entries)), self._clock.now_ms()
         for number, entry in enumerate(entries):
-            text = entry.receipt_handle
-            forget = partial(self.kept.drop, client_of(rpc), group, topic, text)
-            then = partial(self._acknowledged, rpc, results, number, entry, forget)
+            then = partial(self._acknowledged, rpc, results, number, entry)
             try:
-                handle = self._current(rpc, group, topic, text, now_ms)
+                came = read_handle(entry.receipt_handle)
+                handle = self._current(rpc, group, topic, came, now_ms)
             except RpcRefused as refused:
                 then((refused.code, refused.text))
             else:
+                forget = partial(self.kept.drop, client_of(rpc), group, topic, came)
                 header = acknowledgement(group, topic, handle)
-                rpc.ask(header, partial(_with_outcome, then))
+                rpc.ask(header, partial(_with_outcome, then, forget))
             yield
 
     def _acknowledged(
@@ -113,12 +113,9 @@ class Fates:
         results: Results,
         number: int,
         entry: Any,
-        forget: Callable[[], None],
         outcome: tuple[Code, str],
     ) -> None:
         code, text = outcome
-        if code is Code.OK:
-            forget()
         result = messages.AckMessageResultEntry(
             message_id=entry.message_id,
             receipt_handle=entry.receipt_handle,
@@ -129,10 +126,10 @@ class Fates:
             rpc.say(messages.AckMessageResponse(status=status, entries=results.all))
 
     def _current(
-        self, caller: GrpcCaller, group: str, topic: str, text: str, now_ms: int
+        self, caller: GrpcCaller, group: str, topic: str, came: Handle, now_ms: int
     ) -> Handle:
-        """The handle that a message has now. Raises: RpcRefused."""
-        handle = self.kept.current(client_of(caller), group, topic, text, now_ms)
+        """The handle that a message has now, by the one that came. Raises: RpcRefused."""
+        handle = self.kept.current(client_of(caller), group, topic, came, now_ms)
         check_own(handle, self._broker.broker_name)
         return handle
 
@@ -148,18 +145,12 @@ class Fates:
         """Hide a message for so long from now on. Raises: RpcRefused."""
         group, topic = group_of(request.group), topic_of(request.topic)
         hidden_ms = checked_hidden(request.invisible_duration.ToMilliseconds())
-        client, text = client_of(rpc), request.receipt_handle
-        handle = self._current(rpc, group, topic, text, self._clock.now_ms())
+        came = read_handle(request.receipt_handle)
+        handle = self._current(rpc, group, topic, came, self._clock.now_ms())
 
         def changed(answer: Answer) -> None:
             after = hidden_again(handle, answer)
-            kept = self.kept.find(client, group, topic, text)
-            if kept is None:
-                # The client may come with the old handle once more: it is the same message.
-                kept = self.kept.keep(holder_of(rpc), group, topic, handle, renewed=False)
-            if kept is not None:
-                kept.renewed = False
-                kept.became(after)
+            self.kept.change(holder_of(rpc), group, topic, handle, after)
             rpc.done(receipt_handle=after.text())
 
         rpc.request(change_of(group, topic, handle, hidden_ms), changed)
@@ -182,10 +173,9 @@ class Fates:
         """As `give_back`, of those with which nothing has happened since they were received."""
         client = client_of(caller)
         for handle in handles:
-            text = handle.text()
-            kept = self.kept.find(client, group, topic, text)
+            kept = self.kept.find(client, group, topic, handle)
             if kept is not None and kept.current is handle:
-                self.kept.drop(client, group, topic, text)
+                self.kept.drop(client, group, topic, handle)
                 self.give_back(caller, group, topic, (handle,))
 
     # ── ForwardMessageToDeadLetterQueue ──
@@ -193,17 +183,18 @@ class Fates:
     def forward(self, rpc: Rpc, request: Any) -> None:
         """Make a message a dead letter of its group. Raises: RpcRefused."""
         group, topic = group_of(request.group), topic_of(request.topic)
-        client, text = client_of(rpc), request.receipt_handle
-        kept = self.kept.find(client, group, topic, text)
+        client, came = client_of(rpc), read_handle(request.receipt_handle)
+        kept = self.kept.find(client, group, topic, came)
         # Its time may be over: in order, a client works on it for as long as it wants.
-        handle = kept.current if kept is not None else read_handle(text)
+        handle = kept.current if kept is not None else came
         check_own(handle, self._broker.broker_name)
 
         def stored(_: Answer) -> None:
-            self.kept.drop(client, group, topic, text)
+            self.kept.drop(client, group, topic, came)
             # A renewal may have come while the message was stored.
             now = kept.current if kept is not None else handle
-            rpc.ask(acknowledgement(group, topic, now), lambda _: rpc.done())
+            # Ours: refused by a rate, it would leave a message that is dead, and delivered again.
+            rpc.ask(acknowledgement(group, topic, now), lambda _: rpc.done(), own=True)
 
         rpc.request(dead_letter(group, topic, handle, request.message_id), stored)
 
@@ -299,7 +290,7 @@ class Fates:
         caller.ask(header, changed, own=True)
 
     def _drop(self, kept: KeptHandle) -> None:
-        self.kept.drop(kept.holder.client, kept.group, kept.topic, kept.first.text())
+        self.kept.drop(kept.holder.client, kept.group, kept.topic, kept.first)
 
 
 def client_of(caller: GrpcCaller) -> Client:
@@ -312,7 +303,11 @@ def holder_of(caller: GrpcCaller) -> Holder:
     return Holder(*client_of(caller), caller.accounts, caller.host, caller.channel)
 
 
-def _with_outcome(then: Callable[[tuple[Code, str]], None], answer: Answer) -> None:
+def _with_outcome(
+    then: Callable[[tuple[Code, str]], None], forget: Callable[[], None], answer: Answer
+) -> None:
+    if not answer.code:
+        forget()
     then(outcome(answer))
 
 

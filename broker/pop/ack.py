@@ -177,7 +177,7 @@ class Acknowledge:
             )
         late_ms = now_ms - receipt.pop_time - receipt.invisible_time
         if late_ms > GRACE_MS:
-            # It may be back in its retry topic, and a new check point would bring it once more.
+            # The message may be back already, and a new check point would bring it once more.
             raise Refusal(
                 NO_MESSAGE, f"the receipt ended {late_ms} ms ago: the message is delivered again"
             )

@@ -180,6 +180,22 @@ def test_many_entries_are_acknowledged_each_by_itself(broker: TestBroker, port: 
         assert receive(other, hidden_s=30) == []
 
 
+def test_a_client_at_its_rate_gets_a_dead_letter_and_no_second_delivery(
+    broker: TestBroker, port: int
+) -> None:
+    with client(port, "shop") as shop, client(port, "the-admin") as other:
+        send(shop)
+        (message,) = receive(shop)
+        handle = message.system_properties.receipt_handle
+        with admin_of(broker) as admin:
+            admin.update_broker_config({"maxRequestRateOfUser": "1"})
+        names = {"group": GROUP, "topic": TOPIC, "receipt_handle": handle}
+        answer = shop.call("ForwardMessageToDeadLetterQueue", **names, message_id="id-0")
+        assert answer.status.code == Code.OK
+        broker.advance(75)
+        assert receive(other, hidden_s=30) == []
+
+
 class Own:
     """Makes our own requests of a desk."""
 
@@ -211,7 +227,7 @@ async def worked_on(
         holder = Holder("shop", "", frozenset(), b"", connection)
         for one in await pops.pop(invisible_time=hidden_ms):
             handle = Handle(one.receipt, one.record.physical_offset)
-            fates.kept.keep(holder, "g", "t", handle, renewed=True)
+            fates.kept.keep(holder, "g", "t", handle)
         yield pops, fates, own
         nursery.cancel_scope.cancel()
 
@@ -276,7 +292,7 @@ class Forwarding:
     def request(self, header: Header, then: Callable[[Any], None]) -> None:
         self.serve = lambda: self.ask(header, then)
 
-    def ask(self, header: Header, then: Callable[[Any], None]) -> None:
+    def ask(self, header: Header, then: Callable[[Any], None], *, own: bool = False) -> None:
         then(self.desk.begin(header))
 
     def done(self) -> None:
