@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _OFFSET = Struct(">q")
 _UNIQ_TAIL = Struct(">HIIH")
+_PORT_MAX = 0xFFFF
 
 
 def offset_id(store_host: bytes, physical_offset: int) -> str:
@@ -30,14 +31,18 @@ def offset_ids(store_host: bytes, physical_offsets: Sequence[int]) -> str:
 def read_offset_id(message_id: str) -> tuple[bytes, int]:
     """Host (8 or 20 bytes) and physical offset.
 
-    Raises: ValueError for anything but 32 or 56 hex digits.
+    Raises: ValueError for anything but 32 or 56 hex digits, and for those that name no port. So
+    all ids of clients are refused but those of processes with a number divisible by 65,536.
     """
     if len(message_id) not in (32, 56):
         raise ValueError(f"message id {message_id[:60]!r} has neither 32 nor 56 digits")
     raw = bytes.fromhex(message_id)
     if len(raw) * 2 != len(message_id):
         raise ValueError(f"message id {message_id!r} has spaces in it")
-    return raw[:-8], _OFFSET.unpack_from(raw, len(raw) - 8)[0]
+    host, (offset,) = raw[:-8], _OFFSET.unpack_from(raw, len(raw) - 8)
+    if int.from_bytes(host[-4:], "big") > _PORT_MAX:
+        raise ValueError(f"message id {message_id!r} names no port: it is one of a client")
+    return host, offset
 
 
 def uniq_id(address: bytes, process_id: int, salt: int, month_ms: int, counter: int) -> str:

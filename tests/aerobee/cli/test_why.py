@@ -19,6 +19,7 @@ from aerobee.blocking import (
     TransactionState,
 )
 from aerobee.diagnosis import GroupState
+from aerobee.errors import MessageNotFoundError
 from tests.aerobee.cli.conftest import Call, Done
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.waiting import eventually
@@ -123,6 +124,27 @@ def test_what_nobody_has_is_told_with_what_that_may_mean(call: Call, topic: str)
         f"aerobee: topic {topic} has no message with key nobody\n",
     )
     assert call("why").code == call("why", "--key", "k").code == 2
+
+
+def test_a_place_is_found_whatever_address_its_broker_has_now(start_broker: StartBroker) -> None:
+    """As behind `advertised`, and in a container that was made anew."""
+    before = start_broker()
+    with Producer(before.namesrv_address) as producer:
+        sent = producer.send(Message("moved", b"hello"))
+    assert before.stop() == 0
+    now = start_broker(before.data)
+    assert now.address != before.address
+    with AdminClient(now.namesrv_address) as admin:
+        assert admin.view_message(sent.offset_message_id).body == b"hello"
+        assert admin.explain_message(sent.offset_message_id).text == f"stored in {sent.queue}@0"
+        # Neither a place without a record nor the same place of another host is this message.
+        host, offset = sent.offset_message_id[:16], sent.offset_message_id[16:]
+        for other in (f"{host}{1:016X}", f"C0A80001{host[8:]}{offset}"):
+            with pytest.raises(MessageNotFoundError):
+                admin.view_message(other, "moved")
+            history = admin.explain_message(other, "moved")
+            assert not history.found
+            assert "no broker has a message of this id, which is offset" in history.text
 
 
 def test_groups_passed_it_or_not_or_do_not_want_it(

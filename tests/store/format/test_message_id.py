@@ -10,7 +10,8 @@ from aerobee.store.format.message_id import (
     uniq_id,
 )
 
-HOSTS = st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20))
+ADDRESSES = st.one_of(st.binary(min_size=4, max_size=4), st.binary(min_size=16, max_size=16))
+HOSTS = st.builds(lambda at, port: at + port.to_bytes(4, "big"), ADDRESSES, st.integers(0, 0xFFFF))
 
 
 @given(HOSTS, st.integers(0, 2**63 - 1))
@@ -31,6 +32,13 @@ def test_the_ids_of_many_are_those_of_each(host: bytes, physical_offsets: list[i
 def test_other_texts_are_no_offset_ids(text: str) -> None:
     with pytest.raises(ValueError):
         read_offset_id(text)
+
+
+@given(st.sampled_from([4, 16]), st.integers(1, 0xFFFF), st.integers(0, 2**31 - 1))
+def test_what_a_client_makes_is_no_offset_id(width: int, process_id: int, month_ms: int) -> None:
+    """A port has two bytes, and a client has the number of its process there."""
+    with pytest.raises(ValueError, match="names no port"):
+        read_offset_id(uniq_id(bytes(width), process_id, 7, month_ms, 9))
 
 
 def test_a_uniq_id_holds_its_parts() -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from aerobee.client.steps.admin.group_progress import progress_of
 from aerobee.client.steps.admin.topics import instant
-from aerobee.client.steps.messages import month_of
+from aerobee.client.steps.messages import host_text, month_of
 from aerobee.diagnosis import CopyKind, MessageHistory, TraceRecord
-from aerobee.store.format.message_id import read_uniq_id
+from aerobee.store.format.message_id import read_offset_id, read_uniq_id
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.unit import DelayLevels
 from aerobee.whole_number import whole_number
@@ -178,6 +178,8 @@ def told(at: datetime | None) -> str:
 def absent(look: MessageLook) -> str:
     """The possible reasons why no broker has a copy of a message."""
     text = "no broker has a message of this id"
+    if place := place_in(look.message_id):
+        return f"{text}, which is {place}: clean-up has taken it, or another cluster has it"
     without_index = [
         name for name, broker in look.brokers.items() if broker.settings.get(INDEXED) == "false"
     ]
@@ -198,6 +200,15 @@ def absent(look: MessageLook) -> str:
         f"{when}: its send failed or went elsewhere (another cluster or topic), or the index does "
         "not have it yet"
     )
+
+
+def place_in(message_id: str) -> str:
+    """The place that an offset message id names; empty for an id that a client makes."""
+    try:
+        host, offset = read_offset_id(message_id)
+    except ValueError:
+        return ""
+    return f"offset {offset} in the log of {host_text(host)}"
 
 
 def born(message_id: str, now_ms: int) -> int | None:

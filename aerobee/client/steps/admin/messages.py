@@ -24,6 +24,8 @@ from aerobee.errors import (
     BrokerNotFoundError,
     ConfigurationError,
     MessageNotFoundError,
+    PermissionDeniedError,
+    TransportError,
 )
 from aerobee.remoting.wire.bodies import queue as units_body
 from aerobee.remoting.wire.codes import ResponseCode
@@ -31,6 +33,7 @@ from aerobee.remoting.wire.headers.admin import QueryConsumeQueue
 from aerobee.remoting.wire.headers.pull import PullMessageResponse
 from aerobee.remoting.wire.headers.query import QueryMessage, ViewMessageById
 from aerobee.store.format.message_id import read_offset_id
+from aerobee.store.format.record import RecordDamaged, read
 from aerobee.store.format.system_names import TOOLS_GROUP
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
+    from aerobee.errors import AerobeeError
     from aerobee.remoting.wire.bodies.client import SubscriptionData
 
 QUERY_WITHIN_S = 15.0
@@ -59,7 +63,8 @@ def view_message(
 ) -> Steps[ReceivedMessage]:
     """The message with an id, either a client's message id or an offset message id.
 
-    For a client's message id `topic` must be given. Raises:
+    For a client's message id `topic` must be given. An offset message id names a broker by the
+    address that it had; any broker that has this record now answers. Raises:
     MessageNotFoundError, ConfigurationError, BrokerError, TransportError.
     """
     message = yield from by_place(routes, message_id)
@@ -85,9 +90,13 @@ def by_place(routes: Routes, message_id: str) -> Steps[ReceivedMessage | None]:
 
 
 def stored_at(routes: Routes, message_id: str) -> Steps[tuple[str, bytes | memoryview] | None]:
-    """Broker and stored record of an offset message id; None if the id is of the other kind.
+    """Broker and stored record of an offset message id; None if no broker has it, or if the id is
+    of the other kind.
 
-    Only registered brokers are queried, because an id may contain any address.
+    The broker at the address in the id is the first to be asked. The others follow, for a broker
+    may be known here by another address than its own, or have had another one at that time. Only
+    registered brokers are asked, because an id may contain any address.
+    Raises: the error of a broker that does not tell, where no other has the message.
     """
     try:
         host, offset = read_offset_id(message_id)
@@ -95,15 +104,30 @@ def stored_at(routes: Routes, message_id: str) -> Steps[tuple[str, bytes | memor
         return None
     address = host_text(host)
     info = yield from cluster_info(routes)
-    for broker in info.brokers:
-        if broker.address == address:
-            header = ViewMessageById(offset=offset)
-            try:
-                answered = yield from ask(routes, Broker(broker.name, address), header)
-            except BrokerError:
-                return None
-            return broker.name, answered.answer.body
+    silent: AerobeeError | None = None
+    for broker in sorted(info.brokers, key=lambda known: known.address != address):
+        target = Broker(broker.name, broker.address)
+        try:
+            answered = yield from ask(routes, target, ViewMessageById(offset=offset))
+        except (TransportError, PermissionDeniedError) as error:
+            silent = silent or error
+        except BrokerError:
+            continue
+        else:
+            if _is_at(answered.answer.body, host, offset):
+                return broker.name, answered.answer.body
+    if silent is not None:
+        raise silent
     return None
+
+
+def _is_at(body: bytes | memoryview, host: bytes, offset: int) -> bool:
+    """Whether this is the record that a broker stored at an offset, as this host."""
+    try:
+        record = read(memoryview(body))
+    except RecordDamaged:
+        return False
+    return (record.store_host, record.physical_offset) == (host, offset)
 
 
 def query_messages(
