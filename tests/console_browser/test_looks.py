@@ -50,6 +50,18 @@ CUT = """[...document.querySelectorAll('.scroll')]
     .filter(table => table.scrollWidth > table.clientWidth)
     .map(table => `${table.ariaLabel}: ${table.scrollWidth} of ${table.clientWidth}`)"""
 """The tables of a page whose last columns are seen only by readers who move the table."""
+OVERLAID = """(() => {
+    const seen = [...document.querySelectorAll('main :is(a, button, .pill, .advice)')];
+    const meet = (one, other) =>
+        Math.min(one.right, other.right) - Math.max(one.left, other.left) > 1 &&
+        Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 1;
+    const over = (one, other) => !one.contains(other) && !other.contains(one) &&
+        [...one.getClientRects()].some(a => [...other.getClientRects()].some(b => meet(a, b)));
+    return seen.flatMap((one, place) => seen.slice(place + 1)
+        .filter(other => over(one, other))
+        .map(other => `${one.textContent.trim()} and ${other.textContent.trim()}`));
+})()"""
+"""What lies on top of each other, so that nobody can read it."""
 FIRST_LOAD_MAX_BYTES = 150_000
 
 
@@ -67,7 +79,7 @@ def message(admin: AdminClient, producer: Producer) -> str:
 def test_every_page_fits_and_hinders_nobody(
     browser: Browser, broker: BrokerProcess, message: str, language: str
 ) -> None:
-    cut: list[tuple[object, str]] = []
+    bad: list[tuple[object, str]] = []
     with opened(browser, broker, language=language) as page:
         for path in PAGES:
             page.goto(path.format(message=message))
@@ -80,8 +92,8 @@ def test_every_page_fits_and_hinders_nobody(
                 look = (path, width, colours)
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, look
                 assert not hindrances(page), look
-                cut += [(look, table) for table in page.evaluate(CUT)]
-    assert not cut
+                bad += [(look, pair) for pair in page.evaluate(CUT) + page.evaluate(OVERLAID)]
+    assert not bad
 
 
 def test_what_hinders_a_reader_is_found(browser: Browser) -> None:

@@ -6,7 +6,9 @@ that each page can be taken, and that those of the docs have the same names and 
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,10 @@ pytestmark = pytest.mark.service
 DOCS = Path(__file__).parents[2] / "docs" / "operations"
 PICTURES = DOCS / "pictures"
 WRITES = bool(os.environ.get("AEROBEE_WRITE_PICTURES"))
-MAX_BYTES = 100_000
+CURVE_S = 150.0
+"""How long there is something to see on the chart, where pictures are kept."""
+WAVE_MS = 250.0
+MAX_BYTES = 120_000
 WITHIN_S = 60.0
 SIZE = (1060, 620)
 TAKEN = {
@@ -45,7 +50,9 @@ TAKEN = {
 
 
 @pytest.fixture(scope="module")
-def busy(broker: BrokerProcess, admin: AdminClient, producer: Producer) -> Iterator[None]:
+def busy(
+    browser: Browser, broker: BrokerProcess, admin: AdminClient, producer: Producer
+) -> Iterator[None]:
     """A broker at work: one group reads all, one has left, and one gives up what it gets."""
     for topic, queues in (("Orders", 4), ("Payments", 2), ("Refunds", 1)):
         admin.create_topic(topic, queues=queues)
@@ -72,8 +79,24 @@ def busy(broker: BrokerProcess, admin: AdminClient, producer: Producer) -> Itera
     refunds.subscribe("Refunds", handler=refuse)
     with refunds, PullConsumer("shipping", where, credentials=ROOT, start_from=first) as shipping:
         shipping.subscribe("Orders")
+        shipping.subscribe("Payments")
         eventually(dead, within_s=WITHIN_S, what="six dead letters")
+        if WRITES:
+            with opened(browser, broker) as page:
+                draw_curve(page, producer, shipping)
         yield
+
+
+def draw_curve(page: Page, producer: Producer, shipping: PullConsumer) -> None:
+    """Send and read in waves while a page looks: rates are noted only then."""
+    begins = time.monotonic()
+    while (passed := time.monotonic() - begins) < CURVE_S:
+        for _ in range(round(20 + 8 * math.sin(passed / 9) + 4 * math.sin(passed / 2))):
+            producer.send(Message("Payments", b"{}", tag="card"))
+        change = shipping.pause if passed % 45 > 33 else shipping.resume
+        change(*shipping.assignment)
+        shipping.done(*shipping.poll(max_messages=100, timeout=0))
+        page.wait_for_timeout(WAVE_MS)
 
 
 @pytest.mark.parametrize("name", TAKEN)

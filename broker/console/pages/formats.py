@@ -14,6 +14,8 @@ DASH: Final = "–"
 FIGURE_MAX: Final = 2**63
 """No figure is as large."""
 KIB: Final = 1024
+NO_BREAK: Final = "\u00a0"
+"""Between a count and its unit: no line ends there."""
 BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
@@ -62,7 +64,8 @@ def size(value: float | None) -> str | None:
         if amount < KIB:
             break
         amount, unit = amount / KIB, larger
-    return f"{amount:,.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
+    digits = f"{amount:,.0f}" if amount >= 10 or unit == "B" else f"{amount:.1f}"
+    return f"{digits}{NO_BREAK}{unit}"
 
 
 def percent(ratio: float | None) -> str | None:
@@ -74,21 +77,21 @@ def percent(ratio: float | None) -> str | None:
 
 
 def duration(seconds: float | None, language: str = "en") -> str | None:
-    """The two largest units of a duration."""
+    """The two largest units of a duration; a line ends between them at most."""
     seconds = known(seconds)
     if seconds is None:
         return None
     units = DURATION_UNITS[language]
     if 0 < seconds < 1:
-        return f"< 1 {units[-1][1]}"
+        return f"<{NO_BREAK}1{NO_BREAK}{units[-1][1]}"
     left = max(0, int(seconds))
     parts = []
     for length, unit in units:
         count, left = divmod(left, length)
         parts.append((count, unit))
     first = next((place for place, (count, _) in enumerate(parts) if count), len(parts) - 1)
-    shown = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
-    return " ".join(shown) or f"0 {units[-1][1]}"
+    shown = [f"{count}{NO_BREAK}{unit}" for count, unit in parts[first : first + 2] if count]
+    return " ".join(shown) or f"0{NO_BREAK}{units[-1][1]}"
 
 
 def moment(value: object) -> datetime | None:
