@@ -1,7 +1,8 @@
 """Clean-up on request: expired segments at any hour, queues without messages or without a topic.
 
 A deleted queue loses its counter, so its next message has queue offset 0. The offsets that groups
-have committed for it are reset too, and saved: otherwise consumers would skip the next messages.
+have committed for it are reset too, and saved: otherwise consumers would skip the next messages. A
+slave leaves offsets to its master, and keeps a queue whose topic it may not have heard of yet.
 Source: admin §4.1, store format §6.4 (AdminBrokerProcessor).
 """
 
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
+from aerobee.broker.consumers.consumer_offsets import MARKS, OWN_GROUPS
 from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.answer import Answer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.core.role import Role
     from aerobee.broker.topics.topic_processor import TableFiles
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.caller import Caller
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.headers import cleanup as headers
     from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
+    from aerobee.store.queues.consume_queue import ConsumeQueue
 
 DONE: Final = Answer()
 LMQ_PREFIX: Final = "%LMQ%"
@@ -46,12 +49,14 @@ class CleanupProcessor:
         offsets: ConsumerOffsetTable,
         changing: TableFiles,
         clock: Clock,
+        role: Role,
     ) -> None:
         self.store = store
         self.topics = topics
         self.offsets = offsets
         self.changing = changing
         self.clock = clock
+        self.role = role
 
     def delete_expired_log(
         self, header: headers.DeleteExpiredCommitLog, command: Command, connection: Caller
@@ -74,19 +79,25 @@ class CleanupProcessor:
         self, header: headers.CleanUnusedTopic, command: Command, connection: Caller
     ) -> Answer:
         """CLEAN_UNUSED_TOPIC, answered after the deletion."""
-        await self._start_again(await self.store.space.queues.destroy_unused(self._is_used))
+        await self._start_again(await self.store.space.queues.destroy(self._is_unused))
         # Otherwise a recovery that scans their records would create the queues again.
         await self.store.flush_queues()
         return DONE
 
-    def _is_used(self, topic: str) -> bool:
+    def _is_unused(self, queue: ConsumeQueue) -> bool:
+        topic = queue.topic
         known = self.topics.get(topic) is not None or self.topics.is_system(topic)
-        return known or topic.startswith(LMQ_PREFIX)
+        if known or topic.startswith(LMQ_PREFIX):
+            return False
+        # The log of a slave is ahead of its topics.
+        last = max(queue.max_physical_offset - 1, 0)
+        return not self.role.is_slave or self.topics.deleted.covers(topic, last)
 
     async def _start_again(self, gone: Iterable[tuple[str, int]]) -> None:
         """Reset groups with an offset in these queues to 0, the next message.
 
-        A running consumer holds the old offset too, so it must get the reset before it commits.
+        A running consumer holds the old offset too, so it must get the reset before it commits. A
+        Spark sink never pulls: its mark is no offset, and behind a reset it could store no other.
         """
         by_topic: dict[str, list[int]] = {}
         for topic, queue_id in gone:
@@ -97,10 +108,11 @@ class CleanupProcessor:
             for group in self.offsets.groups_of(topic):
                 await turns.give_way()
                 offsets = self.offsets.queues(group, topic)
-                if group in OWN_GROUPS:
+                if group in OWN_GROUPS or group.startswith(MARKS):
                     continue
                 for queue_id in queue_ids:
-                    if offsets.get(queue_id, 0) > 0:
+                    # A reset of a slave would be open until it is the master.
+                    if offsets.get(queue_id, 0) > 0 and not self.role.is_slave:
                         self.offsets.reset(group, topic, queue_id, 0, now_ms)
         if by_topic:
             await when_saved(self.changing, "clean-up")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
+from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET
 from aerobee.broker.core.lists import size_with
 from aerobee.broker.errors import Refusal, TopicNotExist
 from aerobee.remoting.server.turns import Turns
@@ -237,13 +237,16 @@ class ConsumptionProcessor:
     async def topics_of_all(self, ordered: bool) -> dict[str, list[TopicConfig]]:
         """Group → its topics, or its ordered ones. Raises: Refusal when there are too many.
 
-        The limit is checked before the first queue is read.
+        The limit is checked before the first queue is read. The marks of Spark sinks are no
+        offsets, and would make the lag of all groups together another one.
         """
         turns = Turns()
         configs: dict[str, list[TopicConfig]] = {}
         queues = 0
         for group in sorted(self.groups.configs):
             await turns.give_way()
+            if group.startswith(MARKS):
+                continue
             known = map(self.topics.get, self.offsets.topics_of(group))
             configs[group] = [
                 config for config in known if config is not None and (config.order or not ordered)

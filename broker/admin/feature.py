@@ -53,6 +53,7 @@ class AdminFeature(Feature):
             offsets=consumers.offsets,
             changing=core.tables,
             clock=core.clock,
+            role=core.role,
         )
         calls = ClientCalls(core, topics=topics.table, consumers=consumers)
         self.deletion = deletion = TopicDeletion(core, topics, consumers)

@@ -4,13 +4,14 @@ The config is deleted first and durably: after a crash during the deletion, a st
 either complete or gone. During the deletion the topic cannot be created again, so that no message
 gets into queues that are about to be removed, and none is skipped by an offset that a kill gives
 back. Delayed messages stay in the log and are not delivered (`DeletedTopics`), unless the topic is
-created again before they are due.
+created again before they are due. A master that hands its role over meanwhile keeps the queues: the
+next one may not have heard of the deletion, and the topic comes back from there.
 Source: admin §4.1, semantics §4.4 (AdminBrokerProcessor).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import topic as headers
 
+NO_MASTER: Final = "Can't delete a topic from slave broker: ask its master to delete it again"
+
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -48,6 +51,7 @@ class TopicDeletion:
         self.stats = core.stats
         self.store = core.store
         self.tables = core.tables
+        self.role = core.role
         self.topics = topics.table
         self.saved = topics.file
         self.offsets = consumers.offsets
@@ -71,7 +75,9 @@ class TopicDeletion:
         """The POP retry topics of the topic, which are useless without it."""
         for group in self.offsets.groups_of(topic):
             for retry in (retry_topic_v1(topic, group), retry_topic_v2(topic, group)):
-                if self.topics.get(retry) is not None and not self._is_of_others(retry, group):
+                # Of a deletion that was not finished there are the queues alone.
+                known = self.topics.get(retry) or self.store.queues.find(retry, 0)
+                if known is not None and not self._is_of_others(retry, group):
                     yield retry
 
     def _is_of_others(self, retry: str, group: str) -> bool:
@@ -107,7 +113,9 @@ class TopicDeletion:
                     log.info("topic.deleted", topic=topic, address=address)
             await when_saved(self.saved, "deletion")
             try:
-                await self.store.space.queues.destroy_topics(names)
+                await self.store.space.queues.destroy_dispatched(
+                    lambda queue: queue.topic in names and not self.role.is_slave
+                )
             except TimeoutError as error:
                 raise Refusal(
                     ResponseCode.SYSTEM_ERROR, f"{error}: its queues stay, delete the topic again"
@@ -115,6 +123,8 @@ class TopicDeletion:
             # A recovery scans the log from its last recovery point, and after this flush there
             # are no records of these topics.
             await self.store.flush_queues()
+            if self.role.is_slave:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, NO_MASTER)
             was_read = any(self.offsets.groups_of(topic) for topic in doomed)
             for topic in doomed:
                 running = list(self._running_ahead(topic))

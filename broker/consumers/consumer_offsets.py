@@ -201,13 +201,13 @@ class ConsumerOffsetTable:
     ) -> None:
         """Reset a group's offset: its consumer gets the new one with its next pull of the queue.
 
-        Until then its commits are ignored. Raises: NoPermission, LimitReached.
+        Until then its commits are ignored; not those of a Spark sink, which never pulls. Raises:
+        NoPermission, LimitReached.
         """
         check_not_own(group)
-        self.resets.pop((group, topic, queue_id), None)
-        self.commit(group, topic, queue_id, consumer_offset, now_ms)
-        self.resets[group, topic, queue_id] = consumer_offset
-        self.changes += 1
+        self._store(group, topic, queue_id, consumer_offset, now_ms)
+        if not group.startswith(MARKS):
+            self.resets[group, topic, queue_id] = consumer_offset
         for listener in self.listeners:
             listener((group,))
 
@@ -452,7 +452,8 @@ def resets_of(document: Mapping[str, Any]) -> dict[tuple[str, str, int], int]:
     resets = {}
     for key, at in mapping(document, "resets").items():
         topic, group, queue_id = key.split(SEPARATOR)
-        resets[group, topic, int(queue_id)] = int(at)
+        if not group.startswith(MARKS):
+            resets[group, topic, int(queue_id)] = int(at)
     return resets
 
 

@@ -159,7 +159,10 @@ class OffsetProcessor:
             # has those of now.
             self.groups.existing(header.dest_group)
             for queue_id, at in list(known(topic).items()):
-                self.offsets.commit(header.dest_group, topic, queue_id, at, now_ms)
+                place = header.dest_group, topic, queue_id
+                # A reset that nobody has heard of would undo it.
+                if not self.offsets.commit(*place, at, now_ms) and at >= 0:
+                    self.offsets.reset(*place, at, now_ms)
             yield
         return once_saved(self.changing, "clone")
 

@@ -2,7 +2,8 @@
 
 In: ranges of deleted queue offsets. Out: a count per group and topic, and a few lines of the log. A
 group that consumes a topic and has stored no offset for one of its queues has read nothing of it; a
-group that stored none for the topic is not one of its consumers.
+group that stored none for the topic is not one of its consumers, nor is one with the mark of a
+Spark sink.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
+
+from aerobee.broker.consumers.consumer_offsets import MARKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +62,7 @@ class UnreadReport:
         None, where its offsets were deleted while others were looked at.
         """
         queues = self.offsets.queues(group, topic)
-        if not queues:
+        if not queues or group.startswith(MARKS):
             return 0
         return sum(
             max(0, gone.end - max(gone.begin, queues.get(gone.queue_id, 0))) for gone in ranges

@@ -11,6 +11,7 @@ import pytest
 from aerobee.broker.admin.cleanup import CleanupProcessor
 from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+from aerobee.broker.core.role import Role
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
@@ -42,7 +43,7 @@ class OffsetFile:
 
 
 class Desk:
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, role: Role) -> None:
         self.store = store
         self.topics = TopicTable(BrokerOptions())
         self.offsets = ConsumerOffsetTable()
@@ -53,6 +54,7 @@ class Desk:
             offsets=self.offsets,
             changing=self.file,
             clock=HandClock(),
+            role=role,
         )
         self.peer: Any = Peer()
 
@@ -85,9 +87,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk_at(root: Path) -> AsyncIterator[Desk]:
+async def desk_at(root: Path, *, slave: bool = False) -> AsyncIterator[Desk]:
     async with running_store(root, FaultyDisk(root)) as store:
-        yield Desk(store)
+        yield Desk(store, Role(slave=slave))
 
 
 @pytest.mark.trio
@@ -133,3 +135,41 @@ async def test_queues_of_unknown_topics_go_but_not_those_of_the_broker_itself(
         assert not (tmp_path / "consumequeue" / "ORPHAN").exists()
         assert desk.offsets.query("g", "ORPHAN", 0) == 0
         await desk.put("ORPHAN")
+
+
+@pytest.mark.trio
+async def test_the_mark_of_a_spark_sink_is_no_offset(tmp_path: Path) -> None:
+    async with desk_at(tmp_path) as desk:
+        await desk.put("OLD", "NEW", "NEW")
+        mark = 7 << 32
+        desk.offsets.commit("SPARK_SINK_s", "OLD", 0, mark, 0)
+        await desk.lose(1)
+        await desk.clean_expired_queues()
+        assert desk.queues == {"NEW"}
+        assert desk.offsets.query("SPARK_SINK_s", "OLD", 0) == mark
+        assert desk.offsets.commit("SPARK_SINK_s", "OLD", 0, 8 << 32, 0), "it never pulls"
+
+
+@pytest.mark.trio
+async def test_a_slave_leaves_offsets_to_its_master(tmp_path: Path) -> None:
+    """A reset would stay open, and rewind the group once this one is the master."""
+    async with desk_at(tmp_path, slave=True) as desk:
+        await desk.put("OLD", "NEW", "NEW")
+        desk.offsets.commit("ahead", "OLD", 0, 1, 0)
+        await desk.lose(1)
+        await desk.clean_expired_queues()
+        assert desk.queues == {"NEW"}
+        assert desk.offsets.query("ahead", "OLD", 0) == 1
+        assert not desk.offsets.resets
+
+
+@pytest.mark.trio
+async def test_a_slave_keeps_a_queue_whose_topic_has_not_come_yet(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, slave=True) as desk:
+        desk.topics.changed(TopicConfig(topic_name="GONE"), 0)
+        await desk.put("GONE")
+        desk.topics.copy({}, desk.store.commit_log.max_offset)
+        await desk.put("AHEAD")
+        await desk.clean_unused_topics()
+        assert desk.queues == {"AHEAD"}
+        await desk.put("GONE")

@@ -9,6 +9,7 @@ import pytest
 
 from aerobee.broker.errors import GroupNotExist, NameIllegal, TopicNotExist
 from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers import admin, group, offset, topic
 from aerobee.remoting.wire.headers.client import Heartbeat
@@ -184,6 +185,18 @@ async def test_a_group_goes_on_where_another_one_is(tmp_path: Path) -> None:
         assert (await desk.ask(unknown)).code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
+async def test_a_clone_takes_the_place_of_a_reset_that_nobody_has_heard_of(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        for queue_id, at in ((0, 9), (1, -1)):
+            desk.offsets.commit("from", "t", queue_id, at, 0)
+            desk.offsets.reset("TOOLS_CONSUMER", "t", queue_id, 2, 0)
+        one = offset.CloneGroupOffset(src_group="from", dest_group="TOOLS_CONSUMER", topic="t")
+        assert (await desk.ask(one)).code == Code.SUCCESS
+        assert [desk.offsets.query("TOOLS_CONSUMER", "t", n) for n in (0, 1)] == [9, 2]
+        assert [desk.offsets.take_reset("TOOLS_CONSUMER", "t", n) for n in (0, 1)] == [9, 2]
+
+
 async def test_modes_are_listed_by_topic(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic("t")
@@ -201,11 +214,14 @@ async def test_all_groups_are_told_with_what_they_are_behind(tmp_path: Path) -> 
             for _ in range(3):
                 await desk.send(name)
             desk.offsets.commit("TOOLS_CONSUMER", name, 0, 1, 0)
+        groups = set(desk.groups.configs)
+        desk.groups.update(SubscriptionGroupConfig(group_name="SPARK_SINK_s"), 0)
+        desk.offsets.commit("SPARK_SINK_s", "t", 0, 7 << 32, 0)
         told = document_of(await desk.ask(admin.GetBrokerConsumeStats(is_order=False)))
-        assert told["totalDiff"] == 4
+        assert told["totalDiff"] == 4, "a sink's mark is no offset"
         assert told["brokerAddr"] == desk.address
         by_group = {name: stats for one in told["consumeStatsList"] for name, stats in one.items()}
-        assert set(by_group) == set(desk.groups.configs)
+        assert set(by_group) == groups
         assert sorted(len(one["offsetTable"]) for one in by_group["TOOLS_CONSUMER"]) == [2, 4]
         ordered = document_of(await desk.ask(admin.GetBrokerConsumeStats(is_order=True)))
         assert [len(one) for each in ordered["consumeStatsList"] for one in each.values() if one]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from contextlib import suppress
@@ -11,6 +12,8 @@ import pytest
 import trio
 
 from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.broker.errors import Refusal
+from aerobee.broker.saved.save import RETRY_S
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.pop import PopMessage
@@ -24,6 +27,8 @@ from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from trio.testing import MockClock
 
     from aerobee.remoting.wire.answer import Answer
     from tests.broker.desk import Desk
@@ -64,6 +69,47 @@ async def test_a_retry_topic_that_is_made_while_the_request_waits_goes_as_well(
         desk.offsets.commit("g", "t", 0, 1, 0)
         assert (await work).code == Code.SUCCESS
         assert desk.topics.get("%RETRY%g+t") is None
+
+
+@pytest.mark.trio
+async def test_who_is_the_master_no_more_keeps_the_queues(tmp_path: Path) -> None:
+    """The next master may not have heard of the deletion: then the topic comes back from there."""
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        await desk.send("t")
+        desk.offsets.commit("g", "t", 0, 1, 0)
+        role = desk.broker.core.role
+
+        async def hands_over() -> None:
+            role.is_slave = True
+
+        desk.topic_file.relies_on = hands_over
+        with pytest.raises(Refusal, match="slave broker"):
+            await delete(desk, "t")
+        assert desk.store.max_offset("t", 0) == 1
+        assert desk.offsets.query("g", "t", 0) == 1
+
+
+@pytest.mark.trio
+async def test_a_second_deletion_finishes_one_that_could_not_be_saved(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async def full() -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    async with open_desk(tmp_path) as desk:
+        for name in ("t", "%RETRY%g+t"):
+            desk.topic(name)
+            assert desk.store.put(draft(name)).physical_offset >= 0
+        desk.store.dispatch()
+        desk.offsets.commit("g", "t", 0, 1, 0)
+        desk.topic_file.relies_on = full
+        with pytest.raises(Refusal, match="no space left"):
+            await delete(desk, "t")
+        desk.topic_file.relies_on = None
+        await desk.pass_s(RETRY_S)
+        assert (await delete(desk, "t")).code == Code.SUCCESS
+        assert not desk.store.queues.table
 
 
 @pytest.mark.parametrize(

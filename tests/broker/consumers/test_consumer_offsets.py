@@ -219,6 +219,16 @@ def test_the_marks_of_spark_sinks_are_not_pulled_back() -> None:
     assert offsets.query("SPARK_SINK_orders", "t", 500) == 7
 
 
+def test_no_reset_is_in_the_way_of_the_marks_of_spark_sinks() -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.reset("SPARK_SINK_orders", "t", 0, 0, 0)
+    assert offsets.commit("SPARK_SINK_orders", "t", 0, 7, 0), "it never pulls"
+    offsets.resets["SPARK_SINK_orders", "t", 0] = 0  # as an earlier version made it
+    again = ConsumerOffsetTable()
+    again.load(written_by(offsets))
+    assert again.commit("SPARK_SINK_orders", "t", 0, 8, 0)
+
+
 def test_deleting_a_topic_or_a_group_takes_its_offsets() -> None:
     offsets = ConsumerOffsetTable()
     for topic, group in (("t", "g"), ("t", "h"), ("u", "g"), ("tt", "gg")):
@@ -245,6 +255,15 @@ def test_what_is_deleted_while_a_topic_is_to_begin_again_begins_as_any_other(gon
     assert offsets.resets == {("other", "other", 0): 0}
     assert offsets.changes > before
     assert offsets.commit("g", "t", 0, 9, 0), "no reset is in its way"
+
+
+def test_a_reset_for_which_there_is_no_room_leaves_the_one_before() -> None:
+    offsets = ConsumerOffsetTable(max_entries=1)
+    offsets.begin_again("g", "t", [0])
+    offsets.commit("other", "t", 0, 1, 0)
+    with pytest.raises(LimitReached):
+        offsets.reset("g", "t", 0, 5, 0)
+    assert offsets.take_reset("g", "t", 0) == 0
 
 
 def test_topics_that_nobody_makes_again_keep_no_others_from_it(

@@ -94,3 +94,10 @@ async def test_very_many_groups_are_counted_all_and_named_in_part(
     assert desk.lost("g1199", "T") == 1
     assert len(lines) == LINES_MAX + 1
     assert lines[-1]["groups"] == 1_200 - LINES_MAX
+
+
+@pytest.mark.trio
+async def test_the_mark_of_a_spark_sink_is_no_offset(desk: Desk) -> None:
+    desk.commit("SPARK_SINK_s", "T", 0, 7 << 32)
+    await desk.report.deleted([DeletedRange("T", 0, 0, 10), DeletedRange("T", 1, 0, 10)])
+    assert not desk.lost("SPARK_SINK_s", "T")
