@@ -303,7 +303,7 @@ class ConsumerOffsetTable:
         `max_offset(topic, queue_id)` is 0 for an unknown queue.
         """
         for (group, topic, queue_id), at in self.resets.items():
-            if at > 0 and not group.startswith(MARKS):
+            if at > 0:
                 self.resets[group, topic, queue_id] = min(at, max_offset(topic, queue_id))
         cut: list[ClampedOffset] = []
         looked = 0

@@ -21,7 +21,7 @@ import trio
 from aerobee.broker.errors import first_reason
 from aerobee.broker.namesrv.registrations import MASTER_ID, RegistrationAnswer
 from aerobee.broker.saved.documents import object_pieces
-from aerobee.broker.topics.topics import PERM_WRITE, permitted
+from aerobee.broker.topics.topics import PERM_WRITE, READ_WRITE, permitted
 from aerobee.remoting.errors import BodyError, HeaderError, RemotingError
 from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.bodies.kv_table import KVTable
@@ -124,9 +124,15 @@ class Registration:
     def version(self) -> DataVersion:
         """The version of what is registered. With the epoch a name server knows a registration of
         an earlier master, which came late, and does not take it in the place of the present one.
+        With another permission it is another one: a name server that has missed a restart still
+        has the topics as they were registered before.
         """
         version, epoch = self.topics.version, self.epoch()
-        return msgspec.structs.replace(version, state_version=epoch) if epoch else version
+        lacks = READ_WRITE & ~self.permission
+        if not (epoch or lacks):
+            return version
+        state, shown_ms = epoch or version.state_version, version.timestamp + lacks
+        return msgspec.structs.replace(version, state_version=state, timestamp=shown_ms)
 
     @property
     def master(self) -> RegistrationAnswer:

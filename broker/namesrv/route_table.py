@@ -188,9 +188,11 @@ class RouteTable:
         if self.gives_topics(broker, request):
             if self.deletes_missing() and not request.mapped:
                 yield from self.delete_missing(broker, request, live)
-            yield from self.take_topics(broker, request, live, all_of_them=all_of_them)
-        live.version = request.version
-        self.lost.found(key, request.broker, request.broker_id)
+            if self.still_registered(broker, request, live):
+                yield from self.take_topics(broker, request, live, all_of_them=all_of_them)
+        if self.still_registered(broker, request, live):
+            live.version = request.version
+            self.lost.found(key, request.broker, request.broker_id)
         return self.master_of(broker, request)
 
     def check(self, request: Registration) -> None:

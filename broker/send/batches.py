@@ -16,6 +16,7 @@ from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME
 from aerobee.store.format.message_id import offset_ids
 from aerobee.store.format.record import TRANSACTION_MASK
 from aerobee.store.format.system_names import RETRY_PREFIX
+from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Sequence
@@ -75,7 +76,7 @@ class Batches:
                 )
         except Refusal as refused:
             raise self._answers.refused(refused) from None
-        if special.topic.attributes:
+        if special.topic.attributes and result.status is PutStatus.PUT_OK:
             count, size = len(result.offsets), len(command.body)
             topic = special.topic
             self._rates.spend(topic.topic_name, topic.attributes, count, size)

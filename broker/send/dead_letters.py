@@ -18,7 +18,7 @@ from aerobee.store.format.system_names import RETRY_PREFIX
 if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.consumers.queue_locks import QueueLockTable
-    from aerobee.broker.counters.broker_stats import BrokerStats
+    from aerobee.broker.counters.broker_stats import BrokerStats, GroupTopicStats
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.bodies.queue import MessageQueue
     from aerobee.remoting.wire.command import Command
@@ -57,27 +57,27 @@ class DeadLetters:
         properties: dict[str, str],
         header: SendMessage | SendMessageV2,
         command: Command,
-    ) -> bool:
-        """Redirect a draft for `%RETRY%group` that is beyond its retries; whether it was.
+    ) -> GroupTopicStats | None:
+        """Redirect a draft for `%RETRY%group` that is beyond its retries, and return where it
+        counts once it is stored; None: it is no dead letter.
 
         A group that holds a queue lock is orderly, and sends only messages that it has given up.
         Raises: Refusal.
         """
         if not header.topic.startswith(RETRY_PREFIX):
-            return False
+            return None
         name = header.topic.removeprefix(RETRY_PREFIX)
         group = self._groups.require(name, self._clock.now_ms())
         limit = max_tries(group, header.max_reconsume_times, command.version)
         in_order = self._locks.is_locked(name, monotonic_ms(self._clock))
         if draft.reconsume_times <= limit and not in_order:
-            return False
+            return None
         properties["DELAY"] = "-1"
         origin = properties.get("RETRY_TOPIC", header.topic)
         # The sender names the origin itself; that it sends to its retry topic is certain.
         count = self._stats.group_out if origin == header.topic else self._stats.given_up
         self.turn(draft, name)
-        count(name, origin).dead_letters += 1
-        return True
+        return count(name, origin)
 
 
 def never_delayed(text: str, added: str) -> str:

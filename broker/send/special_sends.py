@@ -124,9 +124,10 @@ class SpecialSends:
             half = (asks or header.sys_flag & TRANSACTION_MASK) and self._asks_for_half(
                 header, properties
             )
-            if header.topic[0] == GROUP_MARK and self._dead_letters.take(
-                draft, properties, header, command
-            ):
+            dead = None
+            if header.topic[0] == GROUP_MARK:
+                dead = self._dead_letters.take(draft, properties, header, command)
+            if dead is not None:
                 text = never_delayed(text, added)
             text = append(text, added)
             if half:
@@ -148,8 +149,11 @@ class SpecialSends:
                 queue_id = draft.queue_id
         except Refusal as refused:
             raise self._answers.refused(refused) from None
-        if topic.attributes:
-            self._rates.spend(topic.topic_name, topic.attributes, 1, len(draft.body))
+        if result.status is PutStatus.PUT_OK:
+            if dead is not None:
+                dead.dead_letters += 1
+            if topic.attributes:
+                self._rates.spend(topic.topic_name, topic.attributes, 1, len(draft.body))
         put = Put(result, draft, queue_id, special.unique, special.waits, kind, handle)
         return self._answers.of_one(put, command, connection)
 

@@ -24,6 +24,7 @@ from aerobee.broker.namesrv.route_table import RouteTable
 from aerobee.broker.topics.topics import TopicTable, internal_topic
 from aerobee.remoting.errors import CallTimedOut, ConnectFailed
 from aerobee.remoting.server.routes import finished
+from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
 from aerobee.remoting.wire.codes import ResponseCode
@@ -427,6 +428,23 @@ async def test_a_bit_that_the_broker_lacks_is_taken_from_its_topics(nursery: tri
     assert inside is not None
     assert inside.queue_datas[0].perm == 4
     assert desk.topics.configs["TBW102"].perm == 7
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_after_a_restart_a_name_server_that_missed_it_knows_the_permission(
+    nursery: trio.Nursery,
+) -> None:
+    """As that of a lame duck: its topics are the same, and those of the next start are written
+    to."""
+    before, now = Desk(), Desk()
+    await in_slices(before.registration.wipe_write_permission())
+    now.registration.connect = before.elsewhere.connect
+    now.topics.version = before.topics.version
+    for desk, perm in ((before, 4), (now, 7)):
+        await nursery.start(desk.registration.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert before.elsewhere.perms("TBW102") == [perm]
     nursery.cancel_scope.cancel()
 
 

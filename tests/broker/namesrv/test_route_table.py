@@ -727,6 +727,39 @@ def test_an_address_that_lost_its_place_meanwhile_writes_no_routes_of_nobody() -
     assert not routes.queues.table
 
 
+def missing_are_going(
+    routes: RouteTable, request: Registration
+) -> Generator[None, None, RegistrationAnswer]:
+    """A registration which removes the topics that it lacks, and has stored none of its own."""
+    finished(routes.register(registration(MANY, broker="py-b", address="127.0.0.1:9"), 0))
+    steps = routes.register(request, 0)
+    while request.broker not in routes.brokers:
+        next(steps)
+    assert routes.route("T1") is None
+    return steps
+
+
+def test_a_broker_that_leaves_while_missing_topics_go_leaves_nothing() -> None:
+    routes = RouteTable(deletes_missing=lambda: True)
+    steps = missing_are_going(routes, registration(connection=Peer()))
+    routes.expire(130_000)
+    finished(steps)
+    assert "py-a" in {name for name, *_ in lost(routes)}
+    list(routes.settle())
+    assert not routes.brokers
+    assert not routes.queues.table
+
+
+def test_a_registration_that_comes_meanwhile_is_not_undone_by_the_one_before() -> None:
+    routes = RouteTable(deletes_missing=lambda: True)
+    steps = missing_are_going(routes, registration())
+    newer = registration([topic("T1", perm=4), topic("T2", perm=4)], version=version(2))
+    finished(routes.register(newer, 0))
+    finished(steps)
+    assert perms(routes, "T1") == {"py-a": 4}
+    assert routes.stored_version("PyC", "127.0.0.1:30911", 0) == version(2)
+
+
 def test_the_limit_on_topics_holds_when_others_register_meanwhile() -> None:
     routes = RouteTable(max_topics=2_500)
     steps = begun(routes, registration(MANY))

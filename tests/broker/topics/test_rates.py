@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
+from aerobee.broker.errors import PutPostponed
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import SendBatchMessage
+from aerobee.store.messages.writer import Writer
+from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Desk, body_of, open_desk
 from tests.broker.pops import open_pops
 from tests.kit.store_model import Sent, batch_body
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -79,6 +83,26 @@ async def test_what_is_refused_for_another_reason_does_not_count(tmp_path: Path)
         desk.topic("t", attributes={"aerobee.max.rate": "1"})
         assert (await desk.send("t", properties="DELAY\x01soon\x02")).code == Code.SYSTEM_ERROR
         assert await sent(desk, 2) == 1
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_a_send_that_waits_for_a_segment_counts_once(tmp_path: Path, batch: bool) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t", attributes={"aerobee.max.rate": "1", "aerobee.max.bytes": "9"})
+        late = PutResult(PutStatus.SEGMENT_LATE)
+        body = batch_body([Sent(b"x", b"")]) if batch else b"hello"
+        kind: dict[str, Any] = {"cls": SendBatchMessage, "batch": True} if batch else {}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(desk.store, "put", lambda *how: late)
+            patch.setattr(Writer, "put_batch_in_steps", lambda *how: given(late))
+            assert (await desk.send("t", body, **kind)).remark == PutPostponed.REMARK
+        assert (await desk.send("t", body, **kind)).code == Code.SUCCESS
+        assert (await desk.send("t", body, **kind)).code == Code.SYSTEM_BUSY
+
+
+def given(result: PutResult) -> Generator[None, None, PutResult]:
+    return result
+    yield
 
 
 async def test_a_changed_limit_begins_with_a_full_bucket_and_none_is_none(
