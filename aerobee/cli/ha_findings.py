@@ -384,7 +384,7 @@ def lagging(group: GroupLook) -> Iterator[Finding]:
         return
     for look, _ in group.following():
         replica = group.replicas.get(look.address)
-        if replica is None or replica.standing in ("ahead", "deleted"):
+        if replica is None or replica.standing in ("ahead", "deleted", "unreadable"):
             continue
         if replica.standing == "silent":
             yield found_to_be("silent", look)

@@ -18,6 +18,7 @@ STANDINGS = {
     "silent": "it is connected and has not said what it has",
     "ahead": "it has bytes that the master never sent, or has lost",
     "deleted": "it asks for bytes that the master has deleted",
+    "unreadable": "the master cannot read its own log where it goes on",
 }
 """Why a slave that is connected is not sent anything, by what its master says of it."""
 

@@ -30,6 +30,7 @@ from aerobee.broker.replication.master_calls import (
 from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.saved_role import note_epoch
 from aerobee.broker.replication.slaves import encrypted, pace_of
+from aerobee.broker.replication.slaves_view import UNREADABLE
 from aerobee.broker.replication.tails import EMPTY_STORE, deleted, difference
 from aerobee.remoting.client.calls import host_and_port
 from aerobee.remoting.wire.headers.admin import GetBrokerConfig
@@ -84,6 +85,10 @@ REFUSALS: Final = {
         " the next start of the master; else haMasterAddress leads to another broker"
     ),
     "deleted": "the master has deleted what comes behind offset {end}: " + EMPTY_STORE,
+    UNREADABLE: (
+        "the master cannot read its own log behind offset {end}, and tries it again: see what it"
+        " says of its disk, and make another one the master where that stays so"
+    ),
 }
 """The objection of a master to a slave to which it sends nothing, by its word for it."""
 

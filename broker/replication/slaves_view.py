@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 SHADOW: Final = "shadow"
+UNREADABLE: Final = "unreadable"
+"""The log cannot be read here, where the slave goes on."""
 
 
 class SlaveFigures(NamedTuple):
@@ -23,7 +25,7 @@ class SlaveFigures(NamedTuple):
     peer: str
     """Host and port."""
     standing: str
-    """As its transfer says, or `shadow`."""
+    """As its transfer says, `shadow` or `unreadable`."""
     acknowledged: int
     """The end of what it has; 0 while it does not follow."""
     next_offset: int
@@ -71,13 +73,14 @@ class SlavesView:
         transfer = follower.transfer
         follows = transfer.standing is Standing.FOLLOWS and not transfer.shadow
         acknowledged = transfer.acknowledged if follows else 0
+        standing = UNREADABLE if follower.unreadable else str(transfer.standing)
         return SlaveFigures(
             follower.host,
             follower.peer,
-            SHADOW if transfer.shadow else str(transfer.standing),
+            SHADOW if transfer.shadow else standing,
             acknowledged,
             max(0, transfer.next_offset),
             end - acknowledged,
             follower.lag.seconds(acknowledged, end, now),
-            follows and end - acknowledged < self._gap_bytes,
+            follows and not follower.unreadable and end - acknowledged < self._gap_bytes,
         )

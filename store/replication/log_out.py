@@ -62,7 +62,17 @@ class Pace:
 class Follower:
     """One slave's connection."""
 
-    __slots__ = ("host", "lag", "name", "peer", "scope", "transfer", "wanted", "wire")
+    __slots__ = (
+        "host",
+        "lag",
+        "name",
+        "peer",
+        "scope",
+        "transfer",
+        "unreadable",
+        "wanted",
+        "wire",
+    )
 
     def __init__(self, host: str, peer: str, now: float, wire: MasterEnd) -> None:
         self.host = host
@@ -73,6 +83,8 @@ class Follower:
         self.wire = wire
         self.transfer = Transfer()
         self.lag = Lag(now)
+        self.unreadable = ""
+        """Why what comes next cannot be read here; empty: it can."""
         self.wanted = trio.Event()
         """There may be something to send."""
         self.scope = trio.CancelScope()
@@ -266,7 +278,12 @@ class LogOut:
                 follower.wanted = trio.Event()
                 if opening := follower.wire.opening(self._log.max_offset):
                     await stream.send_all(opening)
-                await self._send_all(stream, follower)
+                if not await self._sent_all(stream, follower):
+                    # Its slave learns why when it asks, and others are sent the log.
+                    await trio.sleep(self.pace.heartbeat_s)
+                    at = follower.transfer.next_offset
+                    await stream.send_all(follower.wire.heartbeat(max(0, at)))
+                    continue
                 if sent != (sent := follower.transfer.next_offset):
                     beat_at = trio.current_time() + self.pace.heartbeat_s
                 with trio.move_on_at(beat_at) as idle:
@@ -277,10 +294,18 @@ class LogOut:
                         await stream.send_all(follower.wire.heartbeat(max(0, sent)))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             scope.cancel()
+
+    async def _sent_all(self, stream: trio.abc.Stream, follower: Follower) -> bool:
+        """Whether the slave was sent all there is: the log may be unreadable where it goes on."""
+        try:
+            await self._send_all(stream, follower)
         except OSError as error:
-            # A read of the log that fails is this slave's loss only; it comes again.
-            log.error("replication.read_failed", peer=follower.peer, error=str(error))
-            scope.cancel()
+            if not follower.unreadable:
+                log.error("replication.read_failed", peer=follower.peer, error=str(error))
+            follower.unreadable = str(error)
+        else:
+            follower.unreadable = ""
+        return not follower.unreadable
 
     async def _send_all(self, stream: trio.abc.Stream, follower: Follower) -> None:
         transfer = follower.transfer

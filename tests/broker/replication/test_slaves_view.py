@@ -58,6 +58,14 @@ def test_a_slave_that_cannot_follow_lacks_everything_and_is_not_in_sync() -> Non
     assert (shown.standing, shown.in_sync, shown.lag_bytes) == (Standing.AHEAD, False, 1_000)
 
 
+def test_a_slave_whose_next_bytes_its_master_cannot_read_is_not_in_sync() -> None:
+    span = LogSpan(0, 1_000, 1_000, 20_000, 1_000)
+    slave = follower("10.0.0.2:1", span, 500)
+    slave.unreadable = "Input/output error"
+    (shown,) = view_of(span, slave).figures()
+    assert (shown.standing, shown.in_sync, shown.acknowledged) == ("unreadable", False, 500)
+
+
 def test_a_shadow_is_shown_and_is_no_slave() -> None:
     span = LogSpan(0, 1_000, 1_000, 20_000, 1_000)
     view = view_of(span, follower("10.0.0.2:1", span, 1_000, NEVER_COUNTS))

@@ -317,13 +317,18 @@ async def test_what_was_put_after_the_start_and_sent_to_nobody_is_no_slaves(
 
 
 @pytest.mark.trio
-async def test_a_log_that_cannot_be_read_costs_its_slave_the_connection_and_nobody_else(
+async def test_a_log_that_cannot_be_read_is_tried_again_with_each_heartbeat(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_store(tmp_path, Disk()) as store:
         put(store, 3)
 
+        tries = 0
+        reads = store.reader.reading_piece
+
         def fails(*_: object) -> None:
+            nonlocal tries
+            tries += 1
             raise OSError(5, "Input/output error")
 
         monkeypatch.setattr(type(store.reader), "reading_piece", fails)
@@ -331,9 +336,22 @@ async def test_a_log_that_cannot_be_read_costs_its_slave_the_connection_and_nobo
             async with slave_of(store) as slave:
                 await slave.report(0)
                 assert await slave.frames() == []
-                assert slave.left
-        assert "replication.read_failed" in [entry["event"] for entry in logs]
-        assert not store.log_out.followers
+                (follower,) = store.log_out.followers
+                for beats in (1, 2):
+                    # What is written meanwhile is no reason to try again.
+                    put(store, 1)
+                    assert await slave.frames() == []
+                    assert tries == beats
+                    mock_clock.jump(5.0)
+                    assert await slave.frames() == [Frame(0, b"")]
+                assert "Input/output" in follower.unreadable
+                monkeypatch.setattr(type(store.reader), "reading_piece", lambda _, *at: reads(*at))
+                mock_clock.jump(5.0)
+                got = await slave.frames()
+                assert sum(len(frame.data) for frame in got) == store.commit_log.max_offset
+                assert not follower.unreadable
+        failed = [entry for entry in logs if entry["event"] == "replication.read_failed"]
+        assert len(failed) == 1
 
 
 @pytest.mark.trio
