@@ -149,6 +149,8 @@ class Recovery(msgspec.Struct, frozen=True):
 
     clean: bool
     """No abort file was found."""
+    may_lack: bool = False
+    """The last run crashed, and its page cache is gone: what it had not synced may be lost."""
     cut_bytes: int = 0
     """Bytes after the last whole record that were cut off and zeroed."""
     elapsed_ms: int = 0

@@ -97,11 +97,13 @@ class Room:
         since = now if self._free_since is None else self._free_since
         self._free_since = None if held else since
 
+    def is_for_others(self, now: float) -> bool:
+        """Whether a lease that is free now, or will be, is left to better copies for a while."""
+        return self._free_since is None or now < self._free_since + YIELDS * self._lease_s
+
     def yields(self, now: float) -> bool:
         """Whether another one is to take the lease, if it can."""
-        if self._full_since is None:
-            return False
-        return self._free_since is None or now < self._free_since + YIELDS * self._lease_s
+        return self._full_since is not None and self.is_for_others(now)
 
     def makes_way(self, now: float) -> bool:
         """Whether a master is to give its lease to a member with room, if there is one."""

@@ -124,7 +124,7 @@ class FailoverFeature(Feature):
     def _figures(self) -> LogFigures | None:
         """The figures of the log for the controller; None: this member may be no master."""
         membership, store = self.member.membership, self._core.store
-        if membership is None or self.member.unfit or self.member.lacks_room():
+        if membership is None or self.member.unfit or self.member.leaves_to_others():
             return None
         group = membership.group
         return LogFigures(group.last_epoch, store.commit_log.max_offset, group.confirmed)
@@ -146,6 +146,7 @@ class FailoverFeature(Feature):
         members = member_ids(config.failover.failover_members) or None
         membership = store.join_group(self.member.id, members)
         self.member.joined(membership)
+        self.member.may_lack = recovery.may_lack and not config.store.sync_flush
         timeout_s = config.replication.slave_timeout_ms / 1000
         store.wait_for_group(membership.group, self.member.held, timeout_s)
 
@@ -163,7 +164,7 @@ class FailoverFeature(Feature):
             # The decider may be silent while a master still acknowledges.
             problem=self._stalled() if self.member.leadership else self._no_master(),
             damage=self.member.damage,
-            unfit=self.member.unfit or self.member.lacks_room(),
+            unfit=self.member.unfit or self.member.leaves_to_others(),
             read_to=self.reading.position,
             passes=self.reading.passes,
         )

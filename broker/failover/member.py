@@ -52,6 +52,11 @@ LACKS: Final = {
     " not here yet",
 }
 """Why a copy that is marked so may not be a master's."""
+MAY_LACK: Final = (
+    "its system has crashed, and it does not have all of a master's log since: others may have"
+    " messages that it has lost"
+)
+"""Why a copy without SYNC_FLUSH leaves the lease to others first."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -61,6 +66,8 @@ class Copier(Protocol):
 
     @property
     def all_of(self) -> int: ...
+    @property
+    def late_s(self) -> float: ...
     async def copied(self, master: MasterAddress, *, whole: bool = ...) -> bool: ...
 
 
@@ -104,6 +111,8 @@ class Member:
         self._reign: Reign | None = None
         """The present time of this member as the master, or the last one."""
         self._room = Room(self._lease_s)
+        self.may_lack = False
+        """Whether a power cut may have taken its last bytes, until a master's log is here whole."""
         self._master: MasterAddress | None = None
         """The master when the record was last noted."""
         self._heir_since = (0, 0.0)
@@ -218,7 +227,7 @@ class Member:
         founder = self.id == min(ids, default=self.id)
         candidate = Candidate(self.id, membership.group.least, self.unfit, founder)
         reason = objection(candidate, record, held=sight.held)
-        if reason := reason or self.known.lost_changes(record) or self.lacks_room():
+        if reason := reason or self.known.lost_changes(record) or self.leaves_to_others():
             return reason
         if record is None or record.heir in (0, self.id):
             return ""
@@ -238,12 +247,27 @@ class Member:
             return LACKS[lack]
         return self._store.flags.lasting_fault or ("" if self.leads else self.damage)
 
-    def lacks_room(self) -> str:
+    def leaves_to_others(self) -> str:
         """Look why others should be the master, while one of them can; empty: no reason."""
         self._look_at_room()
-        if self.leads or not self._room.yields(self._core.clock.monotonic()):
+        now = self._core.clock.monotonic()
+        if self.leads or not self._room.is_for_others(now):
             return ""
-        return f"it has no room for messages: {self._store.flags.no_room}"
+        if self._room.yields(now):
+            return f"it has no room for messages: {self._store.flags.no_room}"
+        return "" if self._config.enable_controller_mode else self._may_be_worse()
+
+    def _may_be_worse(self) -> str:
+        """Why the copies of others may have more than this one, in words; empty: none is known to.
+
+        A controller elects by itself: a member that it does not hear would be no slave either.
+        """
+        late_s, membership = self.tables.late_s, self.membership
+        if late_s * 1000 > self._config.ha_max_time_slave_not_catchup_ms:
+            return f"the master's topics, groups and offsets have not come for {late_s:.0f} s"
+        if self.may_lack and not (membership is not None and membership.has_all):
+            return MAY_LACK
+        return ""
 
     def _look_at_room(self) -> None:
         held = self.known.sight is not None and self.known.sight.held
@@ -330,7 +354,7 @@ class Member:
             await trio.sleep(self._lease_s * AGAIN)
             return
         reign.lease.renewed(began)
-        self._unclean = None
+        self._unclean, self.may_lack = None, False
         self.known.note(lease_sight)
         record = self.known.own
         log.warning("failover.elected", epoch=record.epoch, members=list(record.sync_set))

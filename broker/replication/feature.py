@@ -100,7 +100,7 @@ class ReplicationFeature(Feature):
                 self.following.tls = names.tls
             self.tables = MasterTables(core, tables, self._followed, connect)
             self.slave_services = (self.following, self.tables)
-            status.following = self.following
+            status.following, status.tables_trouble = self.following, self.tables.trouble
         self.promotion = Promotion(
             core, self.following, connect, masters.become_master, self._copied_tables
         )
@@ -222,6 +222,6 @@ class ReplicationFeature(Feature):
 
     def trouble(self) -> str | None:
         """The trouble that keeps this slave from its master until a person mends it."""
-        if self.following is None or not self._core.role.is_slave:
+        if self.following is None or self.tables is None or not self._core.role.is_slave:
             return None
-        return self.following.trouble()
+        return self.following.trouble() or self.tables.trouble()

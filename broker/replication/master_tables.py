@@ -18,7 +18,7 @@ import trio
 from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
 from aerobee.broker.consumers.offset_answer import offsets_in_parts
 from aerobee.broker.errors import first_reason
-from aerobee.broker.replication.following import SEARCH_S
+from aerobee.broker.replication.following import SEARCH_S, STUCK_S
 from aerobee.broker.replication.master_calls import (
     UNANSWERED,
     MasterRefused,
@@ -125,6 +125,10 @@ class MasterTables:
         self._copied: bool | None = None
         self.copied_at = float("-inf")
         """When the last copy was complete, by the loop's clock."""
+        self._failing_since = float("inf")
+        """When a copy failed first, of those since the master was heard without one."""
+        self._problem = ""
+        """Why the last copy failed."""
         self.when_topic_gone: list[Callable[[str], None]] = []
         """Called with each topic that the master has dropped."""
         self.when_group_gone: list[Callable[[str], None]] = []
@@ -135,6 +139,7 @@ class MasterTables:
     ) -> NoReturn:
         """Copy until cancelled."""
         log_in = self._core.store.log_in
+        self._note("", 0.0)
         log_in.after_begin.add(self._queue_begins)
         log_in.after_renewal.add(self._topic_renewed)
         task_status.started()
@@ -212,8 +217,31 @@ class MasterTables:
         complete = self._whole and self._progressed
         return self._origin[1] if self._origin is not None and complete else 0
 
+    @property
+    def late_s(self) -> float:
+        """For how long the log of the master has come, and its tables have not; 0: both do."""
+        return max(0.0, self._core.store.log_in.heard_at - self._failing_since)
+
+    def trouble(self) -> str | None:
+        """The reason why a master whose log comes has old tables here, in words; None: none has."""
+        if self.late_s <= STUCK_S:
+            return None
+        return (
+            f"the master's topics, groups and offsets have not come for {self.late_s:.0f} s:"
+            f" {self._problem}"
+        )
+
+    def _note(self, reason: str, began: float) -> None:
+        """Note how a copy has ended."""
+        self._problem = reason
+        if not reason:
+            self._failing_since = float("inf")
+        elif self._core.store.log_in.heard_at <= self._failing_since:
+            # Until now it may be the master that is away.
+            self._failing_since = began
+
     async def _copied_from(self, master: MasterAddress, *, whole: bool = True) -> str:
-        reason = ""
+        reason, began = "", trio.current_time()
         try:
             async with self._one, self._connect(master.address) as link:
                 self._are_of(master)
@@ -222,6 +250,7 @@ class MasterTables:
             reason = first_reason(errors)
         except* UNREADABLE as errors:
             reason = f"a table cannot be read: {first_reason(errors)}"
+        self._note(reason, began)
         return reason
 
     async def copied(self, master: MasterAddress, *, whole: bool = True) -> bool:

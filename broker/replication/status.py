@@ -60,6 +60,8 @@ class StatusProcessor:
         self._now = slaves.now
         self.following: Following | None = None
         """Of a slave: what follows its master."""
+        self.tables_trouble: Callable[[], str | None] = _no_trouble
+        """Of a slave: why it has old tables of a master that it follows."""
         self.record: Callable[[], GroupRecord | None] = _no_record
         """Of a member of a group: what the decider has."""
         self.role_changed: Callable[[NotifyBrokerRoleChanged], None] = _no_role
@@ -105,7 +107,8 @@ class StatusProcessor:
         client = HAClientRuntimeInfo(max_offset=self._store.commit_log.max_offset)
         if following is not None:
             address = following.address
-            client.state, client.problem = str(following.state), following.problem
+            client.state = str(following.state)
+            client.problem = following.problem or self.tables_trouble() or ""
             client.activated = following.state is State.FOLLOWING
             client.master_addr = "" if address is None else address.ha_address
             client.master_flush_offset = log_in.master_offset
@@ -187,6 +190,11 @@ class StatusProcessor:
     ) -> Answer:
         """RESET_MASTER_FLUSH_OFFSET: a master has nothing to reset, and says yes as Java's does."""
         return Answer()
+
+
+def _no_trouble() -> str | None:
+    """Of a broker that copies no tables."""
+    return None
 
 
 def _no_record() -> GroupRecord | None:

@@ -114,8 +114,10 @@ def recover(
         reach = queues.max_physical_offset() if clean else -1
         refuse_no_log(commit_log, last_run.checkpoint, reach)
         queues.destroy()
+    killed = run.kind is StartKind.KILLED
     return Recovery(
         clean=clean,
+        may_lack=not clean and bool(commit_log.queue.files) and not killed,
         cut_bytes=run.cut_bytes,
         elapsed_ms=int((clock.monotonic() - began) * 1_000),
         start_offset=run.start,

@@ -35,11 +35,12 @@ from aerobee.remoting.wire.headers.admin import (
 )
 from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, NotifyBrokerRoleChanged
 from aerobee.store.errors import NotInMemory
+from aerobee.store.files.disk import Disk
 from aerobee.store.flags import Flag
 from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha_epochs import Greeting
-from aerobee.store.format.names import CUT_MARK, EMPTIED
+from aerobee.store.format.names import ABORT, CUT_MARK, EMPTIED
 from aerobee.store.format.timer import TIMER_CHECK
 from aerobee.store.log.read_through import LogDamage
 from tests.broker.desk import body_of, open_desk, pull_header, said
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.feature import Service
     from aerobee.remoting.wire.header import Header
-    from aerobee.store.files.disk import Disk
     from aerobee.store.replication.membership import Membership
     from tests.broker.desk import Desk
 
@@ -392,6 +392,7 @@ class Tables:
     def __init__(self, decider: MemoryDecider, all_of: int = 0) -> None:
         self.all_of = all_of
         self.saves = True
+        self.late_s = 0.0
         self.copies: list[tuple[str, int]] = []
         """From where, and how many leases there had been."""
         self._decider = decider
@@ -475,6 +476,17 @@ async def test_nobody_is_followed_before_it_is_saved_that_the_log_was_emptied(
             await trio.sleep(0.01)
         await until_true(lambda: one.member.master() is not None)
         assert "it was emptied" in one.member.waits_because
+
+
+class Rebooted(Disk):
+    """The disk of a system that was started under this id."""
+
+    def __init__(self, boot: str) -> None:
+        super().__init__()
+        self.id = boot
+
+    def boot(self) -> str:
+        return self.id
 
 
 class Parted:
@@ -698,6 +710,59 @@ async def test_a_member_without_room_leaves_the_lease_to_others_and_takes_it_the
         await one.until_leads()
         assert trio.current_time() >= began + YIELDS * LEASE_S
         one.desk.store.flags.clear(Flag.DISK_FULL)
+
+
+@pytest.mark.parametrize("why", ["not come for 16 s", "its system has crashed"])
+async def test_a_copy_that_may_be_worse_leaves_the_lease_to_others_and_takes_it_then(
+    tmp_path: Path, why: str
+) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        record = one.decider.record
+        assert record is not None
+    async with alone(tmp_path, record=record) as one:
+        tables = with_tables(one)
+        if "crashed" in why:
+            one.member.may_lack = True
+        else:
+            tables.late_s = 16.0
+        began = trio.current_time()
+        one.decider.end_lease()
+        await until_true(lambda: why in one.member.waits_because)
+        status = HARuntimeInfo.from_bytes(body_of(await one.desk.ask(GetBrokerHaStatus())))
+        assert status.record is not None
+        assert why in status.record.unfit
+        await one.until_leads()
+        assert trio.current_time() >= began + YIELDS * LEASE_S
+        assert not one.member.may_lack
+
+
+async def test_a_copy_that_has_all_of_a_master_since_is_as_good_as_any(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        record = one.decider.record
+        assert record is not None
+    async with alone(tmp_path, record=record) as one:
+        one.member.may_lack = True
+        membership = one.member.membership
+        assert membership is not None
+        assert await membership.settle(Greeting(0, (Epoch(1, 0),))) == ""
+        one.decider.end_lease()
+        began = trio.current_time()
+        await one.until_leads()
+        assert trio.current_time() < began + LEASE_S
+
+
+async def test_what_a_power_cut_may_have_taken_is_known_at_the_start(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        assert (await one.desk.send()).code == 0
+    for boot, lacks in ((Disk().boot(), False), ("another", True)):
+        # As a kill, or a power cut, leaves it.
+        (tmp_path / ABORT).touch()
+        disk = Rebooted(boot)
+        async with alone(tmp_path, record=one.decider.record, disk=disk) as again:
+            assert again.member.may_lack is lacks
 
 
 async def test_a_master_has_its_set_in_a_decider_that_was_restored(tmp_path: Path) -> None:

@@ -319,6 +319,30 @@ async def test_a_master_that_does_not_answer_is_said_once_and_asked_again(
         nursery.cancel_scope.cancel()
 
 
+async def test_tables_that_do_not_come_while_the_log_does_are_a_trouble(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with two(tmp_path) as both:
+        tables, log_in = both.tables, both.slave.broker.core.store.log_in
+        both.link.down = True
+        assert not await tables.copied(both.address)
+        await trio.sleep(100)
+        # A master that is away is none of its tables alone.
+        assert not await tables.copied(both.address)
+        assert tables.late_s == 0
+        for seconds in (50, 61):
+            log_in.heard_at = trio.current_time() + seconds
+            assert not await tables.copied(both.address)
+            assert tables.late_s == seconds
+            trouble = tables.trouble()
+            assert (trouble is None) is (seconds == 50)
+        assert trouble is not None
+        assert "have not come for 61 s: 10.0.0.1:10911: refused" in trouble
+        both.link.down = False
+        assert await tables.copied(both.address)
+        assert tables.late_s == 0
+
+
 async def test_what_services_are_done_with_counts_once_their_copies_are_here(
     tmp_path: Path,
 ) -> None:
