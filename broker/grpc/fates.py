@@ -61,7 +61,7 @@ class Fates:
         `has_stream`: whether a client of this id has one, or had just now.
         """
         self._has_stream = has_stream
-        self._broker = core.config.broker
+        self._config, self._broker = core.config, core.config.broker
         self._clock = core.clock
         self._flush = core.rounds.flush
         self._own = own
@@ -276,7 +276,8 @@ class Fates:
             return
         hidden_ms = kept.next_ms(self._clock.now_ms())
         handle = kept.current
-        header = change_of(kept.group, kept.topic, handle, hidden_ms or 0)
+        for_ms = min(hidden_ms or 0, self._config.store.timer_max_delay_s * 1_000)
+        header = change_of(kept.group, kept.topic, handle, for_ms)
         if hidden_ms is None or (self.may_hide and not self.may_hide(kept.holder, header)):
             self._drop(kept)
             return

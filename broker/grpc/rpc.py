@@ -60,10 +60,11 @@ class Rpc(GrpcCaller):
         self, left: deque[T], answer: Callable[[T], bytes | None]
     ) -> Generator[None, None, bool]:
         """Send an answer for each of what is left while there is room in the stream, in turns with
-        others; whether nothing is left. An answer of None is not sent.
+        others; whether nothing is left. An answer of None is not sent. Of a call that is over the
+        rest stays, though nobody may have been told of its end yet.
         """
         turns = Turns()
-        while left:
+        while left and not self.call.over:
             data = answer(left.popleft())
             if data is None:
                 continue
@@ -74,7 +75,7 @@ class Rpc(GrpcCaller):
                 self.wrote()
                 yield
                 turns = Turns()
-        return True
+        return not left
 
     def broken(self, text: str) -> None:
         self.call.finish(StatusCode.INTERNAL, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections import deque
 from time import monotonic
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -21,7 +22,9 @@ from aerobee.broker.grpc.assembly import OwnChannel
 from aerobee.broker.grpc.caller import GrpcCaller
 from aerobee.broker.grpc.clients import Client, Clients
 from aerobee.broker.grpc.door import Door
+from aerobee.broker.grpc.rpc import Rpc
 from aerobee.broker.grpc.service import MessagingService
+from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS
 from aerobee.remoting.errors import RequestPostponed
 from aerobee.remoting.grpc.calls import Method, Shape
 from aerobee.remoting.grpc.enums import ClientType, Code
@@ -315,6 +318,22 @@ def test_nothing_is_kept_of_a_client_that_left_before_it_was_refused() -> None:
     command.reply(Answer(ResponseCode.NO_PERMISSION, remark="check signature failed."))
     assert not table.beside
     assert not table.by_id
+
+
+def test_answers_to_a_call_that_is_over_are_left_for_others() -> None:
+    """Messages come between a cancellation and the turn in which its call is told of it."""
+    call: Any = SimpleNamespace(over=False, send=lambda data: True)
+    channel: Any = OwnChannel(Stage().reactor.shared)
+    rpc = Rpc(Door([], lambda: None), channel, NOBODY_SIGNS, call, None)
+
+    def answer(number: int) -> bytes:
+        call.over = number == 2
+        return b"answer"
+
+    left = deque([1, 2, 3])
+    with pytest.raises(StopIteration) as ended:
+        next(rpc.send_in_turns(left, answer))
+    assert (ended.value.value, list(left)) == (False, [3])
 
 
 # ── Requests of ours ──

@@ -216,10 +216,10 @@ class Gone:
 
 @asynccontextmanager
 async def worked_on(
-    root: Path, connection: Any, *bodies: bytes, hidden_ms: int
+    root: Path, connection: Any, *bodies: bytes, hidden_ms: int, **changes: Any
 ) -> AsyncIterator[tuple[Pops, Fates, Any]]:
     """Messages that a client works on, and what becomes of them; the client has no stream."""
-    async with open_pops(root) as pops, trio.open_nursery() as nursery:
+    async with open_pops(root, **changes) as pops, trio.open_nursery() as nursery:
         own: Any = Own(pops.desk)
         fates = Fates(pops.desk.broker.core, lambda: own, lambda _: False)
         await nursery.start(fates.run)
@@ -275,6 +275,17 @@ async def test_messages_are_hidden_again_however_often_other_clients_go(
         for _ in range(40):
             await pops.desk.pass_s(2)
             fates.client_gone(gone)
+        assert await pops.bodies() == []
+        assert len(fates.kept) == 1
+
+
+@pytest.mark.trio
+async def test_messages_are_hidden_again_for_no_longer_than_the_longest_timer(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    there = worked_on(tmp_path, Gone(), b"a", hidden_ms=60_000, timer_max_delay_s=100)
+    async with there as (pops, fates, _):
+        await pops.desk.pass_s(400)
         assert await pops.bodies() == []
         assert len(fates.kept) == 1
 
