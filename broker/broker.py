@@ -31,6 +31,7 @@ from aerobee.broker.metrics.sources import known_names
 from aerobee.broker.namesrv.feature import NamesrvFeature
 from aerobee.broker.pools.pool_watch import PoolWatch
 from aerobee.broker.pop.feature import PopFeature
+from aerobee.broker.pop.pop_orders import PopOrderTable
 from aerobee.broker.pull.feature import PullFeature
 from aerobee.broker.query.feature import QueryFeature
 from aerobee.broker.replication.feature import ReplicationFeature
@@ -117,7 +118,10 @@ class Broker:
             )
         )
         self.console = add(ConsoleFeature(core, topics, consumers, self.metrics))
-        self.grpc = add(GrpcFeature(core, topics, consumers)) if GrpcFeature.wanted(core) else None
+        self.grpc: GrpcFeature | None = None
+        if GrpcFeature.wanted(core):
+            orders = PopOrderTable() if self.pop is None else self.pop.orders
+            self.grpc = add(GrpcFeature(core, topics, consumers, orders))
         self._tell_of_deletions()
         self._tell_of_changes()
         self.audit = self._guarded()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.core.feature import Service
     from aerobee.broker.grpc.clients import Client
+    from aerobee.broker.pop.pop_orders import PopOrderTable
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.run import Run
     from aerobee.remoting.server.shared import SharedState
@@ -36,7 +37,12 @@ class Assembly:
     """Service, serving, and what runs in the background."""
 
     def __init__(
-        self, core: Core, topics: TopicTable, consumers: ConsumerTables, address: str
+        self,
+        core: Core,
+        topics: TopicTable,
+        consumers: ConsumerTables,
+        orders: PopOrderTable,
+        address: str,
     ) -> None:
         """`address`: the published one of the port."""
         rounds = core.rounds
@@ -45,7 +51,7 @@ class Assembly:
         self._topics, self._broker_name = topics, core.config.broker.broker_name
         self._when_closed = rounds.when_closed
         self._ours = GrpcCaller(self.door, OwnChannel(rounds.reactor.shared))
-        self.fates = Fates(core, self._own, self.clients.by_id.__contains__)
+        self.fates = Fates(core, self._own, self.clients.by_id.__contains__, orders)
         producing = Producing(core, topics, self.clients)
         receiving = Receiving(
             core, topics=topics, consumers=consumers, clients=self.clients, fates=self.fates

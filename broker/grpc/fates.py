@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from aerobee.broker.grpc.rpc import Rpc
     from aerobee.broker.grpc.translation.handles import Handle
     from aerobee.broker.grpc.translation.kept_handles import Client, KeptHandle
+    from aerobee.broker.pop.pop_orders import PopOrderTable
     from aerobee.remoting.wire.answer import Answer
 
 GIVEN_BACK_MS: Final = 1_000
@@ -55,11 +56,16 @@ class Fates:
     """The three calls, and the renewals of messages that somebody works on."""
 
     def __init__(
-        self, core: Core, own: Callable[[], GrpcCaller | None], has_stream: Callable[[str], bool]
+        self,
+        core: Core,
+        own: Callable[[], GrpcCaller | None],
+        has_stream: Callable[[str], bool],
+        orders: PopOrderTable,
     ) -> None:
         """`own` gives the caller of our own requests; None: the port has served nobody yet.
         `has_stream`: whether a client of this id has one, or had just now.
         """
+        self._orders = orders
         self._has_stream = has_stream
         self._config, self._broker = core.config, core.config.broker
         self._clock = core.clock
@@ -128,10 +134,15 @@ class Fates:
     def _current(
         self, caller: GrpcCaller, group: str, topic: str, came: Handle, now_ms: int
     ) -> Handle:
-        """The handle that a message has now, by the one that came. Raises: RpcRefused."""
-        handle = self.kept.current(client_of(caller), group, topic, came, now_ms)
-        check_own(handle, self._broker.broker_name)
-        return handle
+        """The handle that a message has now, by the one that came. In order it is good for as long
+        as the message is out, also after a start that has kept no other. Raises: RpcRefused.
+        """
+        check_own(came, self._broker.broker_name)
+        receipt = came.receipt
+        place = receipt.queue_id, receipt.offset, receipt.pop_time
+        if receipt.in_order and self._orders.is_out(topic, group, *place):
+            return came
+        return self.kept.current(client_of(caller), group, topic, came, now_ms)
 
     def acknowledge_silently(
         self, caller: GrpcCaller, group: str, topic: str, handle: Handle

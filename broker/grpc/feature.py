@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.grpc.assembly import Assembly
     from aerobee.broker.grpc.translation.kept_handles import Holder
+    from aerobee.broker.pop.pop_orders import PopOrderTable
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.routes import Route
     from aerobee.remoting.wire.headers.pop import ChangeInvisibleTime
@@ -38,8 +39,10 @@ EXTRA: Final = re.compile(r"(.+?)\s*;\s*extra\s*==\s*['\"]grpc['\"]")
 class GrpcFeature(Feature):
     """The port, its clients, and the messages that they work on."""
 
-    def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
-        """Load what the port needs. Raises: ConfigurationError."""
+    def __init__(
+        self, core: Core, topics: TopicTable, consumers: ConsumerTables, orders: PopOrderTable
+    ) -> None:
+        """Load what the port needs. `orders`: of the pops. Raises: ConfigurationError."""
         try:
             assembly = import_module("aerobee.broker.grpc.assembly")
         except ImportError as error:
@@ -47,9 +50,9 @@ class GrpcFeature(Feature):
                 raise
             raise ConfigurationError([missing(str(error))]) from error
         port = core.config.remoting.grpc_port
-        host = core.address.rpartition(":")[0]
+        address = with_port(core.address.rpartition(":")[0], port)
         self._core = core
-        self._parts: Assembly = assembly.Assembly(core, topics, consumers, with_port(host, port))
+        self._parts: Assembly = assembly.Assembly(core, topics, consumers, orders, address)
         self.services = self._parts.services
         if core.role.is_slave:
             self._parts.serving.turn_away(SLAVE)

@@ -106,6 +106,13 @@ class PopOrderTable:
         queues = self.batches.get((topic, group))
         return None if queues is None else queues.get(queue_id)
 
+    def is_out(self, topic: str, group: str, queue_id: int, offset: int, pop_time: int) -> bool:
+        """Whether a message of this pop is neither acknowledged nor popped again since, whatever
+        its time.
+        """
+        batch = self.get(topic, group, queue_id)
+        return batch is not None and batch.pop_time == pop_time and offset in batch.out(0)
+
     def blocked_until(
         self,
         topic: str,

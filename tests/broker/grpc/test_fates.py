@@ -11,11 +11,13 @@ import pytest
 import trio
 
 from aerobee import Credentials
+from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient
 from aerobee.broker.grpc.fates import RENEW_EVERY_S, Fates
 from aerobee.broker.grpc.translation.handles import Handle
 from aerobee.broker.grpc.translation.kept_handles import Holder
 from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS
+from aerobee.broker.pop.pop_orders import PopOrderTable
 from aerobee.remoting.grpc.enums import Code
 from aerobee.remoting.grpc.messages import (
     AckMessageEntry,
@@ -180,6 +182,28 @@ def test_many_entries_are_acknowledged_each_by_itself(broker: TestBroker, port: 
         assert receive(other, hidden_s=30) == []
 
 
+def test_in_order_a_handle_is_good_after_a_restart_for_as_long_as_its_message_is_out(
+    broker: TestBroker, port: int
+) -> None:
+    """The broker hid the message again and again, and its client has the first handle alone."""
+    with client(port, "shop") as shop, client(port, "the-admin") as other:
+        with admin_of(broker) as admin:
+            admin.create_group(GroupConfig(name="shoppers", orderly=True))
+        send(shop, 2)
+        first, second = receive(shop)
+        broker.advance(300)
+        assert receive(other) == []
+        broker.restart()
+        handles = [one.system_properties.receipt_handle for one in (first, second)]
+        assert ack(shop, *handles).status.code == Code.OK
+        send(shop)
+        (third,) = receive(other)
+        assert third.system_properties.queue_offset == 2
+        broker.advance(4_000)
+        late = ack(other, *handles)
+        assert late.status.code == Code.INVALID_RECEIPT_HANDLE
+
+
 def test_a_client_at_its_rate_gets_a_dead_letter_and_no_second_delivery(
     broker: TestBroker, port: int
 ) -> None:
@@ -221,7 +245,7 @@ async def worked_on(
     """Messages that a client works on, and what becomes of them; the client has no stream."""
     async with open_pops(root, **changes) as pops, trio.open_nursery() as nursery:
         own: Any = Own(pops.desk)
-        fates = Fates(pops.desk.broker.core, lambda: own, lambda _: False)
+        fates = Fates(pops.desk.broker.core, lambda: own, lambda _: False, PopOrderTable())
         await nursery.start(fates.run)
         await pops.send(*bodies)
         holder = Holder("shop", "", frozenset(), b"", connection)
