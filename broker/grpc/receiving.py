@@ -132,7 +132,7 @@ class Receiving:
         if answer.code or not isinstance(header, PopMessageResponse):
             self.end(rpc, *outcome(answer))
             return
-        popped = PopAnswer.of(header, self._broker.broker_name)
+        popped = PopAnswer.of(header, self._broker.broker_name, wanted.topic)
         views = answer.body if not isinstance(answer.body, bytes | memoryview) else [answer.body]
         deliverable = [
             message for message in received(views, popped) if self._is_for(rpc, wanted, message)

@@ -76,7 +76,7 @@ DEAD_LETTER = -1
 GIVEN_BACK_MS = 1
 """The invisible time of messages that are given back."""
 RECEIPT = "POP_CK"
-RETRY_V1, RETRY_V2 = "1", "2"
+NO_RETRY, RETRY_V1, RETRY_V2 = "0", "1", "2"
 
 
 class Receipt(NamedTuple):
@@ -263,12 +263,13 @@ class Popper:
             yield Wait(until, PAUSE_S)
             return []
         self.instance.works_again(f"pop {name}")
-        return (yield from self._taken(ask, answer, name, wanted))
+        return (yield from self._taken(ask, answer, queue, wanted))
 
     def _taken(
-        self, ask: Ask, answer: Command, name: str, wanted: Filter
+        self, ask: Ask, answer: Command, queue: MessageQueue, wanted: Filter
     ) -> Steps[list[ReceivedMessage]]:
         """The messages of a response with receipts; tags are compared again, not only hashes."""
+        name, topic = queue.broker_name, queue.topic
         header = header_of(ask, answer, PopMessageResponse)
         starts = start_offsets(header.start_offset_info or "")
         messages: list[ReceivedMessage] = []
@@ -282,12 +283,17 @@ class Popper:
             receipt = message.properties.get(RECEIPT)
             if receipt is None:
                 queue_id, offset = message.queue.queue_id, message.queue_offset
-                start = starts.get(str(queue_id), str(offset))
+                retry = NO_RETRY
+                if message.topic != topic:
+                    # A message that is delivered again, and has no room for its receipt.
+                    retry = RETRY_V2 if "+" in message.topic else RETRY_V1
+                start = starts.get((retry, str(queue_id)), str(offset))
                 receipt = (
-                    f"{start} {header.pop_time} {header.invisible_time} {header.revive_qid} 0 "
-                    f"{name} {queue_id} {offset}"
+                    f"{start} {header.pop_time} {header.invisible_time} {header.revive_qid} "
+                    f"{retry} {name} {queue_id} {offset}"
                 )
-            return replace(message, properties={**message.properties, RECEIPT: receipt})
+            properties = {**message.properties, RECEIPT: receipt}
+            return replace(message, topic=topic, properties=properties)
 
         namespace = self.instance.config.namespace
         try:
@@ -488,11 +494,13 @@ def forget_receipt(message: ReceivedMessage) -> None:
     cast("dict[str, str]", message.properties).pop(RECEIPT, None)
 
 
-def start_offsets(text: str) -> Mapping[str, str]:
-    """Queue id → first offset of the pop in the topic itself, from `0 <queue> <offset>;…`."""
+def start_offsets(text: str) -> Mapping[tuple[str, str], str]:
+    """Number of a retry topic and queue id → first offset of the pop there, from
+    `<retry> <queue> <offset>;…`.
+    """
     starts = {}
     for entry in text.split(";"):
         parts = entry.split(" ")
-        if len(parts) == 3 and parts[0] == "0":
-            starts[parts[1]] = parts[2]
+        if len(parts) == 3:
+            starts[parts[0], parts[1]] = parts[2]
     return starts

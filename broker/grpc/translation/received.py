@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SPACE: Final = " "
 RETRIES: Final = frozenset({"1", "2"})
 """The `retry` of receipts in retry topics, the older one and the newer one."""
+OF_SECOND_FORM: Final = "+"
+"""In the names of retry topics of the second form alone."""
 INT32_MAX: Final = 2**31 - 1
 """Of producers over remoting, numbers may be any."""
 
@@ -41,19 +43,21 @@ class PopAnswer(NamedTuple):
     invisible_ms: int
     revive_qid: int
     broker: str
-    starts: dict[str, int]
-    """Queue → the first offset of the pop, of the topic itself."""
-    counts: dict[str, int]
+    topic: str
+    starts: dict[tuple[str, str], int]
+    """`retry` and queue → the first offset of the pop."""
+    counts: dict[tuple[str, str], int]
     """Of an orderly pop: how often a message, or all of a queue, were handed out before."""
 
     @classmethod
-    def of(cls, header: PopMessageResponse, broker: str) -> PopAnswer:
-        """Read the header of an answer."""
+    def of(cls, header: PopMessageResponse, broker: str, topic: str) -> PopAnswer:
+        """Read the header of an answer to a pop of this topic."""
         return cls(
             header.pop_time,
             header.invisible_time,
             header.revive_qid,
             broker,
+            topic,
             numbers(header.start_offset_info),
             numbers(header.order_count_info),
         )
@@ -70,14 +74,17 @@ class PopAnswer(NamedTuple):
             else:
                 if again.retry in RETRIES and again.pop_time == self.pop_time:
                     return Handle(again, record.physical_offset)
-        queue_id, offset = record.queue_id, record.queue_offset
+        queue_id, offset, retry = record.queue_id, record.queue_offset, "0"
+        if record.topic != self.topic:
+            # A message that is delivered again, and has no room for its receipt.
+            retry = "2" if OF_SECOND_FORM in record.topic else "1"
         return Handle(
             Receipt(
-                self.starts.get(f"{queue_id}", offset),
+                self.starts.get((retry, f"{queue_id}"), offset),
                 self.pop_time,
                 self.invisible_ms,
                 self.revive_qid,
-                "0",
+                retry,
                 self.broker,
                 queue_id,
                 offset,
@@ -91,7 +98,8 @@ class PopAnswer(NamedTuple):
         if not counts:
             return record.reconsume_times
         queue_id = record.queue_id
-        count = counts.get(f"qo{queue_id}%{record.queue_offset}", counts.get(f"{queue_id}", 0))
+        usual = counts.get(("0", f"{queue_id}"), 0)
+        count = counts.get(("0", f"qo{queue_id}%{record.queue_offset}"), usual)
         return max(count, record.reconsume_times)
 
 
@@ -104,14 +112,14 @@ class PoppedMessage(NamedTuple):
     attempt: int
 
 
-def numbers(text: str | None) -> dict[str, int]:
-    """The number behind each name in `0 <name> <number>;…`, for the topic itself."""
+def numbers(text: str | None) -> dict[tuple[str, str], int]:
+    """The number behind each `retry` and name in `<retry> <name> <number>;…`."""
     numbers = {}
     for entry in (text or "").split(";"):
         retry, _, rest = entry.partition(SPACE)
         name, _, number = rest.partition(SPACE)
-        if retry == "0" and number.isdigit():
-            numbers[name] = int(number)
+        if number.isdigit():
+            numbers[retry, name] = int(number)
     return numbers
 
 

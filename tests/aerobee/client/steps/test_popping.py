@@ -40,11 +40,13 @@ from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.remoting.wire.headers.pop import (
+    AckMessage,
     BatchAckMessage,
     ChangeInvisibleTime,
     PopMessage,
     QueryAssignment,
 )
+from aerobee.store.format.record import MessageDraft, encode
 from tests.aerobee.client.aio.test_pull_consumer import send
 from tests.aerobee.client.aio.test_push_consumer import drained
 from tests.aerobee.client.fronts import Front
@@ -284,6 +286,29 @@ def test_a_body_that_does_not_unpack_keeps_none_of_those_behind_it_away() -> Non
     (ask,) = stage.asked(BatchAckMessage)
     (ack,) = BatchAckRequest.from_bytes(ask.body).acks
     assert offsets_in(ack.bits, ack.start_offset) == [3], "brokers compare hashes of tags"
+
+
+@pytest.mark.parametrize(("topic", "start", "retry"), [("%RETRY%g_T", 3, 1), ("%RETRY%g+T", 4, 2)])
+def test_what_comes_again_without_room_for_its_receipt_is_acknowledged_where_it_lies(
+    topic: str, start: int, retry: int
+) -> None:
+    """Else it would come for ever."""
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a"))
+    stage.answers(AckMessage, answer())
+    stage.answers(BatchAckMessage, answer(3))
+    draft = MessageDraft(topic, 1, b"x", b"", bytes(8), bytes(8))
+    times: dict[str, Any] = {"popTime": 9, "invisibleTime": 60_000, "reviveQid": 7, "restNum": 0}
+    starts = "0 1 2;1 1 3;2 1 4"
+    body = encode(draft, 5, 300, 1_700_000_000_001)
+    stage.answers(PopMessage, answer(body=body, startOffsetInfo=starts, **times))
+    popper = Popper(stage.instance, PopConfig(group="g"))
+    [again] = stage.perform(popper.receive("T", 32, 0.0, "*"))
+    assert again.topic == "T"
+    assert again.properties[RECEIPT] == f"{start} 9 60000 7 {retry} broker-a 1 5"
+    stage.perform(popper.acknowledge([again]))
+    (ask,) = stage.asked(AckMessage)
+    assert cast("AckMessage", ask.header).topic == topic
 
 
 def test_messages_of_two_topics_popped_in_one_millisecond_are_told_apart() -> None:

@@ -39,7 +39,7 @@ def record(body: bytes = b"body", properties: dict[str, str] | None = None, **fi
 
 def one(stored: bytes, said: PopMessageResponse = SAID) -> Any:
     """The message of a record, as its client reads it from the wire."""
-    (got,) = received([stored], PopAnswer.of(said, "broker-a"))
+    (got,) = received([stored], PopAnswer.of(said, "broker-a", "T"))
     sent = message_of(got.record, got.properties, TOPIC, handle=got.handle, attempt=got.attempt)
     return Message.FromString(sent.SerializeToString())
 
@@ -83,6 +83,24 @@ def test_a_message_delivered_again_keeps_the_receipt_of_its_retry_topic() -> Non
 
 
 @pytest.mark.parametrize(
+    ("topic", "handle"),
+    [
+        ("%RETRY%g_T", "77 1000000 60000 3 1 broker-a 2 12 4711"),
+        ("%RETRY%g+T", "12 1000000 60000 3 2 broker-a 2 12 4711"),
+    ],
+)
+def test_a_message_delivered_again_without_room_for_its_receipt_has_it_all_the_same(
+    topic: str, handle: str
+) -> None:
+    """Else nothing would acknowledge it, and it would be a dead letter again and again."""
+    draft = MessageDraft(topic, 2, b"body", b"", BORN, STORED, born_timestamp=1_500)
+    stored = encode_record(draft, 12, 4_711, 2_500)
+    (got,) = received([stored], PopAnswer.of(SAID, "broker-a", "T"))
+    assert got.handle.text() == handle
+    assert got.handle.topic("T", "g") == topic
+
+
+@pytest.mark.parametrize(
     "receipt",
     [
         Receipt(5, 1_000_000, 60_000, 3, "7", "broker-a", 0, 6),
@@ -93,7 +111,7 @@ def test_a_message_delivered_again_keeps_the_receipt_of_its_retry_topic() -> Non
 def test_a_receipt_that_this_pop_did_not_write_says_nothing(receipt: Receipt) -> None:
     """A producer may write one into a batch: what is acknowledged by it would be another's."""
     (got,) = received(
-        [record(properties={"POP_CK": receipt.text()})], PopAnswer.of(SAID, "broker-a")
+        [record(properties={"POP_CK": receipt.text()})], PopAnswer.of(SAID, "broker-a", "T")
     )
     assert got.handle.text() == "10 1000000 60000 3 0 broker-a 2 12 4711"
     assert got.handle.topic("T", "g") == "T"
@@ -138,7 +156,8 @@ def test_what_only_some_messages_have() -> None:
 
 
 def test_numbers_of_others_are_not_read() -> None:
-    assert numbers("0 2 10;1 2 77;0 x;nonsense;0 3 y;0 4 1") == {"2": 10, "4": 1}
+    told = numbers("0 2 10;1 2 77;0 x;nonsense;0 3 y;0 4 1")
+    assert told == {("0", "2"): 10, ("1", "2"): 77, ("0", "4"): 1}
     assert numbers(None) == {}
     assert [integer(text) for text in (None, "", "x", "-3", "9" * 16, "¹")] == [
         *(None, None, None),
