@@ -531,6 +531,11 @@ class MessageStore:
         return self._log_flush.counted_end
 
     @property
+    def sync_takes_s(self) -> float:
+        """How long the sync of the log that runs has taken so far; 0 without one."""
+        return self._log_flush.sync_takes_s
+
+    @property
     def waits_for_group(self) -> bool:
         """Whether senders wait for what a group holds."""
         return self._confirming is not None

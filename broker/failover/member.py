@@ -263,7 +263,10 @@ class Member:
         A controller elects by itself: a member that it does not hear would be no slave either.
         """
         late_s, membership = self.tables.late_s, self.membership
-        if late_s * 1000 > self._config.ha_max_time_slave_not_catchup_ms:
+        most_s = self._config.ha_max_time_slave_not_catchup_ms / 1000
+        if (took_s := self._store.sync_takes_s) > most_s:
+            return f"its disk does not answer: a sync has taken {took_s:.0f} s"
+        if late_s > most_s:
             return f"the master's topics, groups and offsets have not come for {late_s:.0f} s"
         if self.may_lack and not (membership is not None and membership.has_all):
             return MAY_LACK

@@ -37,6 +37,8 @@ SETTLE: Final = 0.3
 """The part of a lease in which the sync set may get the last bytes before a planned change."""
 SETTLE_S: Final = 1.0
 """The most of that, however long the lease is: a broker that stops has to give it back soon."""
+BEGIN_S: Final = 30.0
+"""How long it may take until slaves are served: a disk that hangs must not keep the lease."""
 END_COPY_S: Final = 20.0
 """How long what was copied may take to the disk and into the queues."""
 
@@ -102,7 +104,8 @@ class Reign:
                     self.lease.end()
                     nursery.cancel_scope.cancel()
 
-            for task in (self._renew, self._fence, self._until_given_back, self._serve):
+            ends = self._fence, self._until_given_back, self._begin_in_time
+            for task in (self._renew, *ends, self._serve):
                 nursery.start_soon(until_over, task)
         return reason
 
@@ -138,6 +141,12 @@ class Reign:
         """Lead until the lease is given back. Raises: LeadOver."""
         await self._given_back.wait()
         raise LeadOver("the lease was given back")
+
+    async def _begin_in_time(self) -> None:
+        """Give the lease up where the disk holds up the begin. Raises: LeadOver."""
+        await trio.sleep(BEGIN_S)
+        if self.leadership is None:
+            raise LeadOver(f"its disk does not answer: it does not lead after {BEGIN_S:g} s")
 
     async def _serve(self) -> None:
         """Begin to lead, have the sync set complete, and then serve clients. Raises: LeadOver."""
@@ -219,6 +228,9 @@ class Reign:
             await trio.sleep(late_s / LOOKS)
             if flags.has(Flag.NOT_WRITEABLE):
                 await self._leave(f"its disk has failed: {flags.fault}")
+            if (took_s := self._store.sync_takes_s) > late_s and self._core.config.store.sync_flush:
+                # Slaves are sent what is on this disk only: nobody can acknowledge anything.
+                await self._leave(f"its disk does not answer: a sync has taken {took_s:.0f} s")
             wanted = sync.change(clock.monotonic(), late_s, leadership.ready())
             if wanted is None:
                 if await self._known.is_as_known():

@@ -134,6 +134,15 @@ class LogFlush:
         """The end of the log as far as it counts for this broker: on disk, where answers wait."""
         return self._log.flushed if self.answers_wait else self._log.max_offset
 
+    @property
+    def sync_takes_s(self) -> float:
+        """How long the sync that runs has taken so far; 0 without one. A disk that hangs ends none,
+        and fails none.
+        """
+        if self._plan is None or self._failed_sync is not None or self.failure is not None:
+            return 0.0
+        return self._clock.monotonic() - self._began
+
     def when_durable(
         self, end_offset: int, callback: Callable[[PutOutcome], None], *, background: bool = False
     ) -> None:

@@ -15,7 +15,7 @@ from aerobee.broker.config.settings.failover import FailoverConfig
 from aerobee.broker.config.settings.replication import ReplicationConfig
 from aerobee.broker.core.role import OnShift
 from aerobee.broker.errors import Refusal
-from aerobee.broker.failover import commands
+from aerobee.broker.failover import commands, reign
 from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
 from aerobee.broker.failover.election import YIELDS
 from aerobee.broker.failover.record import Record, given_back, with_set
@@ -34,6 +34,7 @@ from aerobee.remoting.wire.headers.admin import (
     Switch,
 )
 from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, NotifyBrokerRoleChanged
+from aerobee.store.config import FlushDiskType
 from aerobee.store.errors import NotInMemory
 from aerobee.store.files.disk import Disk
 from aerobee.store.flags import Flag
@@ -195,15 +196,19 @@ async def alone(
     disk: Disk | None = None,
     follows: Service | None = None,
     lease_s: int = LEASE_S,
+    late_ms: int = 15_000,
+    flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
 ) -> AsyncIterator[Alone]:
     group = FailoverConfig(
+        ha_max_time_slave_not_catchup_ms=late_ms,
         etcd_endpoints="http://127.0.0.1:1",
         failover_members="1;2",
         failover_lease_s=lease_s,
         min_in_sync_replicas=least,
     )
     peers = ReplicationConfig(ha_peers="127.0.0.1", ha_listen_port=1)
-    async with open_desk(root, disk, failover=group, replication=peers, **SLAVE) as desk:
+    how = {"failover": group, "replication": peers, **SLAVE}
+    async with open_desk(root, disk, flush_disk_type=flush, sync_flush_inline=False, **how) as desk:
         one = Alone(desk)
         one.decider.record = record
         if record is not None:
@@ -313,6 +318,45 @@ async def test_a_master_whose_disk_has_failed_gives_its_lease_back(tmp_path: Pat
         assert not one.decider.holder
         await until_true(lambda: "a sync failed" in one.member.waits_because)
         one.desk.store.flags.clear(Flag.NOT_WRITEABLE)
+
+
+async def test_a_master_whose_disk_hangs_gives_its_lease_back(tmp_path: Path) -> None:
+    """Nothing that it is sent could be acknowledged, and its loop does not wait for the disk."""
+    disk = FaultyDisk(tmp_path)
+    async with (
+        alone(tmp_path, disk=disk, late_ms=1_000, flush=FlushDiskType.SYNC_FLUSH) as one,
+        trio.open_nursery() as nursery,
+    ):
+        await one.until_leads()
+        assert (await one.desk.send()).code == 0
+        sync = Gate(disk, "fdatasync", "commitlog")
+        nursery.start_soon(one.desk.send)
+        await sync.wait_for_a_call()
+        await one.until_follows()
+        assert one.decider.record is not None
+        assert not one.decider.record.lease
+        await until_true(lambda: "its disk does not answer" in one.member.waits_because)
+        sync.let_go()
+        await one.until_leads()
+        assert (await one.desk.send()).code == 0
+
+
+async def test_a_member_whose_disk_hangs_before_it_leads_keeps_no_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reign, "BEGIN_S", 1.0)
+    disk = FaultyDisk(tmp_path)
+    epochs = Gate(disk, "fsync", EPOCH_FILE_NAME)
+    async with alone(tmp_path, disk=disk) as one:
+        await epochs.wait_for_a_call()
+        assert one.decider.holder
+        await trio.sleep(1.5)
+        renewals = one.decider.renewals
+        await trio.sleep(LEASE_S)
+        assert one.decider.renewals == renewals
+        epochs.let_go()
+        one.decider.end_lease()
+        await one.until_leads()
 
 
 async def test_a_member_outside_of_the_sync_set_is_elected_by_name_only(tmp_path: Path) -> None:
