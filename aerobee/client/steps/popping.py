@@ -274,6 +274,7 @@ class Popper:
         starts = start_offsets(header.start_offset_info or "")
         messages: list[ReceivedMessage] = []
         unwanted: list[ReceivedMessage] = []
+        unreadable: list[ReceivedMessage] = []
         used = 0
 
         def room() -> int:
@@ -302,18 +303,28 @@ class Popper:
                 used += len(message.body)
                 if not wanted.wants(message.tag):
                     unwanted.append(message)
-                elif message.unreadable is None:
-                    messages.append(message)
                 else:
-                    # The message is delivered again when it is visible; another member may be able
-                    # to read it.
-                    self.instance.log_once(f"read {name}", "%s", MessageUnreadableError(message))
+                    (messages if message.unreadable is None else unreadable).append(message)
         except NoRoom as none:
             left = as_stored(answer.body, none.at, name, namespace)
             yield from self.give_back([with_receipt(stored) for stored in left])
+        for message in unreadable:
+            yield from self._pass_over(message)
         if unwanted:
             yield from self.acknowledge(unwanted)
         return messages
+
+    def _pass_over(self, message: ReceivedMessage) -> Steps[None]:
+        """Leave a message that is unreadable here: it is delivered again when it is visible, and
+        another member may be able to read it. Without a try left it is a dead letter.
+        """
+        about = f"read {message.queue.broker_name}"
+        self.instance.log_once(about, "%s", MessageUnreadableError(message))
+        if message.reconsume_times >= tries(self.config.max_reconsume):
+            try:
+                yield from self.reject(message)
+            except AerobeeError as error:
+                self.instance.log_once(f"reject {message.topic}", "%s", error)
 
     def give_back(self, messages: Iterable[ReceivedMessage]) -> Steps[None]:
         """Make messages visible again at once: nobody here handles them now."""

@@ -46,6 +46,7 @@ from aerobee.remoting.wire.headers.pop import (
     PopMessage,
     QueryAssignment,
 )
+from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
 from aerobee.store.format.record import MessageDraft, encode
 from tests.aerobee.client.aio.test_pull_consumer import send
 from tests.aerobee.client.aio.test_push_consumer import drained
@@ -270,22 +271,30 @@ def test_queues_are_popped_in_turns_and_given_anew_when_members_change() -> None
     assert all(ask.timeout_s <= HOLD_S + 10 for ask in stage.asked(PopMessage))
 
 
-def test_a_body_that_does_not_unpack_keeps_none_of_those_behind_it_away() -> None:
+@pytest.mark.parametrize(("max_reconsume", "dead"), [(-1, []), (0, [1])])
+def test_a_body_that_does_not_unpack_keeps_none_of_those_behind_it_away(
+    max_reconsume: int, dead: list[int]
+) -> None:
+    """It comes again, and is a dead letter when it has no try left."""
     stage = Stage()
     stage.answers(GetRouteInfo, route("broker-a"))
     stage.perform(stage.instance.route("T", 1.0))
     stage.answers(BatchAckMessage, answer())
+    stage.answers(ConsumerSendMsgBack, answer())
     kinds = ((0, "A"), (0x301, "A"), (0, "A"), (0x301, "other"))
     records = [stored(b"body", flag, {"TAGS": tag}, at) for at, (flag, tag) in enumerate(kinds)]
     times: dict[str, Any] = {"popTime": 1, "invisibleTime": 60_000, "reviveQid": 0, "restNum": 0}
     stage.answers(PopMessage, answer(body=b"".join(records), startOffsetInfo="0 1 0", **times))
-    popper = Popper(stage.instance, PopConfig(group="g"))
+    popper = Popper(stage.instance, PopConfig(group="g", max_reconsume=max_reconsume))
     queue = MessageQueue("T", "broker-a", 1)
     messages = stage.perform(popper.pop(queue, 32, 0.0, Filter.of("A"), until=Signal()))
     assert [message.queue_offset for message in messages] == [0, 2]
-    (ask,) = stage.asked(BatchAckMessage)
-    (ack,) = BatchAckRequest.from_bytes(ask.body).acks
-    assert offsets_in(ack.bits, ack.start_offset) == [3], "brokers compare hashes of tags"
+    buried = [cast("ConsumerSendMsgBack", ask.header) for ask in stage.asked(ConsumerSendMsgBack)]
+    assert [(one.offset, one.delay_level) for one in buried] == [(300, -1) for _ in dead]
+    acks = [BatchAckRequest.from_bytes(ask.body).acks for ask in stage.asked(BatchAckMessage)]
+    acknowledged = [offsets_in(ack.bits, ack.start_offset) for (ack,) in acks]
+    other = 3  # Brokers compare hashes of tags.
+    assert acknowledged == [*([offset] for offset in dead), [other]]
 
 
 @pytest.mark.parametrize(("topic", "start", "retry"), [("%RETRY%g_T", 3, 1), ("%RETRY%g+T", 4, 2)])
