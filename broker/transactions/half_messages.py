@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.core.drafts import Target, draft_again, target
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
-from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK, MessageDraft
+from aerobee.store.format.record import (
+    COMPRESSED,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    MessageDraft,
+)
 from aerobee.store.format.system_names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from aerobee.store.format.tags import tags_code
 
@@ -235,7 +240,9 @@ def late_end(half: Half, *, commit: bool) -> MessageDraft:
     """
     notes = {LATE_END: "commit" if commit else "rollback", UNIQUE: half.transaction_id}
     properties = encode(notes | _half_offset(half)).encode()
-    empty = half.record._replace(body=b"", body_crc=0)
+    # Readers would find that nothing does not unpack.
+    sys_flag = half.record.sys_flag & ~COMPRESSED
+    empty = half.record._replace(body=b"", body_crc=0, sys_flag=sys_flag)
     return draft_again(empty, GIVEN_UP_TOPIC, 0, properties)
 
 

@@ -41,6 +41,8 @@ BLANK_BYTES = 8
 BORN_HOST_IPV6: Final = 0x10
 STORE_HOST_IPV6: Final = 0x20
 HOST_FLAGS: Final = BORN_HOST_IPV6 | STORE_HOST_IPV6
+COMPRESSED: Final = 0x1
+"""The bit of the sysFlag of a body that its producer has compressed."""
 CRC_MASK: Final = 0x7FFF_FFFF
 """The bits of the CRC-32 of a body that a record has."""
 TRANSACTION_MASK = 0xC

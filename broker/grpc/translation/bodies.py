@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from aerobee.remoting.grpc.enums import Encoding
+from aerobee.store.format.record import COMPRESSED
 
-COMPRESSED: Final = 0x1
 TYPE_MASK: Final = 0x700
 LZ4: Final = 0x100
 ZSTD: Final = 0x200

@@ -22,7 +22,7 @@ from aerobee.remoting.grpc.enums import Code, Encoding, MessageType
 from aerobee.remoting.wire.headers.send import SendMessageV2
 from aerobee.store.format.priority import PRIORITY
 from aerobee.store.format.properties import encode
-from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.record import COMPRESSED, TRANSACTION_PREPARED
 from aerobee.store.format.system_names import AUTO_CREATE_TOPIC
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.bodies.topic import TopicConfig
 
-COMPRESSED: Final = 1
-"""The bit of the sysFlag."""
 ANY_QUEUE: Final = -1
 TEMPLATE_QUEUES: Final = 4
 GROUP_BYTES_MAX: Final = 63

@@ -12,6 +12,7 @@ from aerobee.broker.transactions.half_messages import (
     Step,
     half_of,
     is_half,
+    late_end,
     next_step,
     op_offsets,
     put_again,
@@ -70,6 +71,13 @@ def test_each_question_counts_and_a_wait_does_not() -> None:
     assert "TRANSACTION_CHECK_TIMES" not in waited
     longer = decode(put_again(half(TRAN_PREPARED_QUEUE_OFFSET="2"), Step.KEEP))
     assert longer["TRAN_PREPARED_QUEUE_OFFSET"] == "2", "an op record may name the first place"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_late_end_of_a_packed_half_has_nothing_to_unpack(commit: bool) -> None:
+    packed = half()._replace(record=half().record._replace(sys_flag=0x101))
+    end = late_end(packed, commit=commit)
+    assert (end.body, end.sys_flag & 0x1) == (b"", 0)
 
 
 @pytest.mark.parametrize(
