@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,10 +33,8 @@ from aerobee.spark.jobs.common import (
 from aerobee.spark.jobs.failures import plain
 from aerobee.spark.jobs.manifest import (
     MANIFEST,
-    PIECE_BYTES,
     Entry,
     Manifest,
-    crc_of_file,
     make_marks,
     mark,
     marked,
@@ -70,6 +68,7 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 STAGING = ".spark-staging-"
 SEGMENTS_PER_WRITE = 4
+PIECE_BYTES = 8 << 20
 LEFT_AS_STORED = "bodies cannot be decompressed, and are archived as they are stored"
 
 
@@ -168,26 +167,25 @@ class Run:
         self.log_id = id_of_log(log_id, self.known)
         if task.marks:
             keep_id(task.store, self.log_id)
-        return [
-            segment
-            for segment in segments
-            if segment.start not in self.known
-            or (
-                segment.start in matches
-                and not self.is_archived(segment, self.known[segment.start], matches[segment.start])
-            )
-        ]
+        missing = []
+        for segment in segments:
+            # A segment that was deleted since it was compared is asked for no more.
+            with suppress(FileNotFoundError):
+                entry, match = self.known.get(segment.start), matches.get(segment.start)
+                if entry is None or (match and not self.is_archived(segment, entry, match)):
+                    missing.append(segment)
+        return missing
 
     def is_archived(self, segment: Segment, entry: Entry, match: SegmentMatch) -> bool:
         """Whether a segment is archived already; a missing mark is written.
 
-        Raises: AerobeeError, if the archive has another segment of that name.
+        Raises: AerobeeError, if the archive has another segment of that name; FileNotFoundError.
         """
         task = self.task
         same = match is SegmentMatch.SAME
         if same and (not entry.sealed or not task.marks or marked(task.store, entry)):
             return entry.sealed
-        if same and (entry.bytes, entry.crc32) == (segment.size, crc_of_file(segment.path)):
+        if same and is_whole_of(segment, entry):
             mark(task.store, entry)
             return True
         if not task.replace:
@@ -390,6 +388,15 @@ def entry_of(file: SegmentFile, counts: Any, job: str, log_id: str, *, sealed: b
         last_offset=counts["last"],
         last_crc32=last,
     )
+
+
+def is_whole_of(segment: Segment, entry: Entry) -> bool:
+    """Whether a segment is byte by byte the one of an entry. Raises: FileNotFoundError, OSError."""
+    from aerobee.spark.storefiles.files import SegmentFile
+
+    # A broker that deletes it meanwhile frees nothing of a segment that is held open.
+    with SegmentFile(segment) as file:
+        return segment.size == entry.bytes and crc_of(file) == entry.crc32
 
 
 def crc_of(file: SegmentFile) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 import msgspec
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 MANIFEST = "_manifest"
 """The directory below the archive; readers of its rows skip names with this prefix."""
 SUFFIX = ".json"
-PIECE_BYTES = 8 << 20
 FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755
 
@@ -126,12 +124,3 @@ def give(path: Path, store: Path) -> None:
     owner = store.stat()
     if os.geteuid() == 0 and owner.st_uid:
         os.chown(path, owner.st_uid, owner.st_gid)
-
-
-def crc_of_file(path: str) -> int:
-    """CRC-32 of a whole file. Raises: OSError."""
-    value = 0
-    with open(path, "rb", buffering=0) as file:
-        while piece := file.read(PIECE_BYTES):
-            value = crc32(piece, value)
-    return value

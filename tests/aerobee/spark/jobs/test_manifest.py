@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 import msgspec
 import pytest
 
 from aerobee.errors import AerobeeError
-from aerobee.spark.jobs.manifest import Entry, Manifest, crc_of_file, make_marks, mark, marked
+from aerobee.spark.jobs.manifest import Entry, Manifest, make_marks, mark, marked
 from aerobee.spark.jobs.places import Place
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.names import mark_name, segment_name
@@ -79,9 +78,3 @@ def test_what_root_writes_belongs_to_whom_the_store_belongs_to(tmp_path: Path) -
     mark(tmp_path, entry(0))
     for path in (make_marks(tmp_path), *make_marks(tmp_path).iterdir()):
         assert path.stat().st_uid == 65_534
-
-
-def test_the_crc_is_that_of_the_whole_file(tmp_path: Path) -> None:
-    content = os.urandom(100_000)
-    (tmp_path / "f").write_bytes(content)
-    assert crc_of_file(str(tmp_path / "f")) == crc32(content)
