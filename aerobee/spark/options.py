@@ -155,7 +155,7 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     """Decompress bodies."""
     on_unreadable: Literal["fail", "keep"] = "fail"
     """`fail`: a body that cannot be decompressed fails the read, and the error names its message;
-    `keep`: it is read as it is stored, and logged.
+    `keep`: it is read as it is stored, or as null if it is damaged, and logged.
     """
     batch_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     """Rows per Arrow batch."""
@@ -268,7 +268,7 @@ class StoreOptions(Options, frozen=True, kw_only=True):
     """Decompress bodies."""
     on_unreadable: Literal["fail", "keep"] = "fail"
     """`fail`: a body that cannot be decompressed fails the read, and the error names its message;
-    `keep`: it is read as it is stored, and logged.
+    `keep`: it is read as it is stored, or as null if it is damaged, and logged.
     """
     batch_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     """Rows per Arrow batch."""

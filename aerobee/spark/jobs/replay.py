@@ -81,7 +81,8 @@ def command(
     extra = [f"{name}={value}" for name, value in offsets.items() if value is not None]
     if extra and (source.store or source.archive):
         raise ConfigurationError("offsets are for reading a broker; here say --where queueOffset …")
-    source = replace(source, options=(*source.options, *extra))
+    # Such a body is named with the condition that leaves it out, if no condition does already.
+    source = replace(source, options=("onUnreadable=keep", *source.options, *extra))
     read = source.check()
     if read is not None and not read.decompress:
         raise ConfigurationError(

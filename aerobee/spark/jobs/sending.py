@@ -53,10 +53,13 @@ FROM = "AB_REPLAY_FROM"
 """Property with the location that it was read from: what `place` makes."""
 CLOCK_SLACK_MS = 3_600_000
 """How far the clocks of brokers may be behind the clock that named a run."""
-READABLE = "not (sysFlag & 1 = 1 and crc32(body) & 2147483647 = bodyCRC)"
-STILL_COMPRESSED = (
-    " has a body that was read as it is stored, and that cannot be sent so; "
-    f'leave such messages out: --where "{READABLE}"'
+AS_SENT = "(sysFlag & 1 = 1) <> (crc32(body) & 2147483647 = bodyCRC)"
+"""The condition of a body that is as its producer had sent it: one that was compressed is not the
+one that was stored any more, and each other one still is.
+"""
+NOT_AS_SENT = (
+    " has a body that is damaged, or was read as it is stored and is still compressed; "
+    f'leave such messages out: --where "{AS_SENT}"'
 )
 RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 NEEDED = (
@@ -200,14 +203,15 @@ def is_as_stored() -> Column:
 
 
 def body_as_sent(messages: DataFrame) -> Column:
-    """The bodies, of which none is still compressed: no producer may send that as a body.
+    """The bodies, each as it was sent: a copy of a damaged one, or of one that is still compressed,
+    would look whole.
 
-    Where one is, the query fails with the place of its message.
+    Where one is not, the query fails with the place of its message.
     """
     from pyspark.sql import functions as sql
 
-    why = sql.concat(sql.lit("the message at "), place_of(messages), sql.lit(STILL_COMPRESSED))
-    return sql.when(is_as_stored(), sql.raise_error(why)).otherwise(sql.col("body"))
+    why = sql.concat(sql.lit("the message at "), place_of(messages), sql.lit(NOT_AS_SENT))
+    return sql.when(sql.expr(AS_SENT), sql.col("body")).otherwise(sql.raise_error(why))
 
 
 def _not_past(name: str) -> Column:

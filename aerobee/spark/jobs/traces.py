@@ -71,6 +71,8 @@ def deliver(
     source: Source, of_topic: str | None, output: Output, session: Session, *, wants_summary: bool
 ) -> None:
     """Read, join and print. Raises: RouteNotFoundError without a trace topic."""
+    # Anybody can send there what is no trace.
+    source = replace(source, options=("onUnreadable=keep", *source.options))
     source.check()
     with session.opened("traces") as spark:
         output.check(spark, source.store, source.archive)

@@ -12,6 +12,7 @@ from enum import Enum
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ V1 = np.array([record.MAGIC_V1], np.uint32).view(np.int32)[0]
 V2 = np.array([record.MAGIC_V2], np.uint32).view(np.int32)[0]
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_000
 """The years 1 to 9999; times outside of them become the nearest bound."""
+DAMAGED = "the body is damaged: it has another CRC than when it was stored"
 HEX = np.array([f"{byte:02X}".encode() for byte in range(256)], "S2").view(np.uint16)
 
 
@@ -60,7 +62,7 @@ class Bodies(Enum):
 
     STORED = "as they are stored"
     DECOMPRESSED = "decompressed; one that cannot be is an error"
-    READABLE = "decompressed; one that cannot be as it is stored"
+    READABLE = "decompressed; one that cannot be as it is stored, and null if it is damaged"
 
     @classmethod
     def of(cls, decompress: bool, on_unreadable: str) -> Bodies:
@@ -142,27 +144,36 @@ class Rows:
         stored = self._take(0)
         if form is Bodies.STORED:
             return stored
-        flags = self.number("sys_flag")
+        flags, crcs = self.number("sys_flag"), self.number("body_crc")
         packed = np.flatnonzero(flags & COMPRESSED)
         if not len(packed):
             return stored
-        bodies = []
+        bodies: list[bytes | None] = []
         for row in packed.tolist():
             packed_body = stored[row].as_buffer()
+            is_whole = crc32(packed_body) & record.CRC_MASK == crcs[row]
             try:
-                body = unpacked(packed_body, int(flags[row]))
+                body = self._unpacked(row, packed_body, int(flags[row]), is_whole)
             except CompressionError as error:
-                text = f"{self._place(row)}: {error}"
                 if form is Bodies.DECOMPRESSED:
-                    raise CompressionError(text) from error
-                log.warning("%s; it is read as it is stored", text)
-                body = packed_body.to_pybytes()
-            room -= len(body)
+                    raise
+                log.warning("%s; it is read as %s", error, "it is stored" if is_whole else "null")
+                body = packed_body.to_pybytes() if is_whole else None
+            room -= len(body or b"")
             if room < 0 and self.count > 1:
                 raise ChunkTooLarge(max(1, row))
             bodies.append(body)
         mask = pa.array((flags & COMPRESSED).astype(np.bool_))
         return pc.replace_with_mask(stored, mask, pa.array(bodies, pa.binary()))
+
+    def _unpacked(self, row: int, body: Any, sys_flag: int, is_whole: bool) -> bytes | None:
+        """The decompressed body of a row. Raises: CompressionError, which names the message."""
+        try:
+            if not is_whole:
+                raise CompressionError(DAMAGED)
+            return unpacked(body, sys_flag)
+        except CompressionError as error:
+            raise CompressionError(f"{self._place(row)}: {error}") from error
 
     def hosts(self, name: str) -> Any:
         """Hosts as `address:port`, IPv6 in brackets."""

@@ -12,6 +12,7 @@ from tests.kit.raw_client import (
 )
 
 CREATE_TOPIC = 17
+SEND = 310
 SEND_BATCH = 320
 PER_REQUEST = 100
 
@@ -43,6 +44,14 @@ def fill(
             body = batch_body(dict.fromkeys(messages[at : at + PER_REQUEST], text))
             answer = connection.call(SEND_BATCH, send_fields(topic, queue_id, m=True), body)
             assert answer.code == 0, answer.remark
+
+
+def say_compressed(broker: AnyBroker, topic: str, body: bytes, **properties: str) -> None:
+    """Store a body in queue 0 whose client says that it is compressed."""
+    fields = send_fields(topic, 0, f=1, i=properties_text(**properties))
+    with RawConnection(broker.address) as connection:
+        answer = connection.call(SEND, fields, body)
+    assert answer.code == 0, answer.remark
 
 
 def expire(broker: AnyBroker, segments: int) -> None:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -17,14 +18,15 @@ from aerobee.spark.jobs import archive as job
 from aerobee.spark.jobs import replay, restore
 from aerobee.spark.jobs.archive import Archive, Run, archive
 from aerobee.spark.jobs.common import Source
-from aerobee.spark.jobs.manifest import Manifest, crc_of_file
+from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
-from aerobee.spark.jobs.sending import READABLE
+from aerobee.spark.jobs.same_log import compared
+from aerobee.spark.jobs.sending import AS_SENT
 from aerobee.spark.storefiles.files import segments_of
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.names import segment_name
 from aerobee.store.space.archive_marks import ArchiveMarks
-from tests.aerobee.spark.filling import make_topic
+from tests.aerobee.spark.filling import make_topic, say_compressed
 from tests.aerobee.spark.jobs.killing import (
     STEP_WITHIN_S,
     TOPIC,
@@ -35,7 +37,6 @@ from tests.aerobee.spark.jobs.killing import (
 )
 from tests.aerobee.spark.jobs.lakes import (
     SEGMENT_BYTES,
-    SEND,
     Message,
     archived,
     as_sent,
@@ -45,7 +46,6 @@ from tests.aerobee.spark.jobs.lakes import (
     talk,
 )
 from tests.aerobee.spark.jobs.running import run_job
-from tests.kit.raw_client import RawConnection, properties_text, send_fields
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -206,6 +206,23 @@ def test_a_segment_that_the_broker_deletes_meanwhile_is_not_asked_for(
     assert run.missing(segments) == [segments[-1]]
 
 
+def test_a_segment_that_is_deleted_when_it_was_compared_fails_no_run(
+    spark: SparkSession, store: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(store / "archive")
+    run = Run(spark, task(store, lake))
+    segments = segments_of(store)
+
+    def cleaned_up(*given: Any) -> Any:
+        matches = compared(*given)
+        Path(segments[0].path).unlink()
+        return matches
+
+    monkeypatch.setattr(job, "compared", cleaned_up)
+    assert run.missing(segments) == [segments[-1]]
+    assert marks(store) == sealed(store)
+
+
 def test_a_segment_that_is_deleted_when_its_rows_are_written_has_its_entry(
     spark: SparkSession, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +234,7 @@ def test_a_segment_that_is_deleted_when_its_rows_are_written_has_its_entry(
         return counted(rows)
 
     monkeypatch.setattr(job, "counted", cleaned_up)
-    crc = crc_of_file(str(store / "commitlog" / segment_name(0)))
+    crc = crc32((store / "commitlog" / segment_name(0)).read_bytes())
     wanted = sealed(store)
     outcome = archive(spark, task(store, tmp_path / "new"))
     assert outcome.failed == {}
@@ -253,12 +270,9 @@ def test_a_body_that_cannot_be_unpacked_is_archived_as_it_is_stored_and_never_se
     broker = start_broker()
     make_topic(broker, "bills", 1)
     talk(broker, EARLY["bills", 0][:3])
-    with RawConnection(broker.address) as connection:
-        fields = send_fields("bills", 0, f=1, i=properties_text(UNIQ_KEY="IDraw"))
-        assert connection.call(SEND, fields, b"not packed").code == 0
-        make_topic(broker, "%DLQ%shop", 1)
-        fields = send_fields("%DLQ%shop", 0, f=1)
-        assert connection.call(SEND, fields, b"dead of it").code == 0
+    say_compressed(broker, "bills", b"not packed", UNIQ_KEY="IDraw")
+    make_topic(broker, "%DLQ%shop", 1)
+    say_compressed(broker, "%DLQ%shop", b"dead of it")
     say(broker, SQUEEZED, compressed=True)
     lake = tmp_path / "lake"
     outcome = archive(spark, task(broker.data, lake, tail=True, marks=False, broker_name="b"))
@@ -271,9 +285,9 @@ def test_a_body_that_cannot_be_unpacked_is_archived_as_it_is_stored_and_never_se
         (restore.command, "--to-topic", "copy"),
     ):
         given = [*words, "--namesrv", broker.namesrv_address, "--archive", str(lake)]
-        with pytest.raises(AerobeeError, match=r"message at b/bills/0/3/.* read as it is stored"):
+        with pytest.raises(AerobeeError, match=r"message at b/bills/0/3/.* still compressed"):
             run_job(command, *given, "--yes", capsys=capsys)
-        (row,) = run_job(command, *given, "--where", READABLE, capsys=capsys).rows
+        (row,) = run_job(command, *given, "--where", AS_SENT, capsys=capsys).rows
         assert row["messages"] == 4
     # Dead letters are not sent, so none of them keeps the others out.
     done = run_job(command, *given, "--where", "topic <> 'bills'", capsys=capsys)

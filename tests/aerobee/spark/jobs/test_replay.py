@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from aerobee.errors import ConfigurationError
+from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.replay import command
-from aerobee.spark.jobs.sending import REPLAY
+from aerobee.spark.jobs.sending import AS_SENT, REPLAY
 from aerobee.spark.rows.columns import COLUMNS
-from tests.aerobee.spark.filling import bodies, fill, make_topic
+from tests.aerobee.spark.filling import bodies, fill, make_topic, say_compressed
 from tests.aerobee.spark.jobs.running import Done, run_job
 from tests.aerobee.spark.reading_back import read_back
 from tests.conftest import AnyBroker, StartBroker
@@ -75,6 +75,19 @@ def test_nothing_is_sent_when_the_table_has_no_place(
 def test_bodies_are_not_sent_as_they_are_stored(job: Job) -> None:
     with pytest.raises(ConfigurationError, match="decompress=false: nobody would decompress"):
         job("--option", "Decompress=no", "--to-topic", "copy")
+
+
+def test_a_body_that_cannot_be_unpacked_is_named_with_what_leaves_it_out(
+    job: Job, broker: AnyBroker
+) -> None:
+    make_topic(broker, "lies", 1)
+    fill(broker, "lies", BODIES[:3])
+    say_compressed(broker, "lies", b"not packed")
+    to = ("--topic", "lies", "--to-topic", "copy")
+    with pytest.raises(AerobeeError, match=r"message at .*/lies/0/3/.* --where"):
+        job(*to)
+    (row,) = job(*to, "--where", f"topic = 'lies' and {AS_SENT}").rows
+    assert row["messages"] == 3
 
 
 def test_a_condition_chooses(job: Job) -> None:

@@ -6,13 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from zlib import crc32
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
 from aerobee.client.message import RESERVED_PROPERTIES
-from aerobee.spark.jobs.sending import BORN, FROM, NEEDED, REPLAY, new_run, outgoing, planned
+from aerobee.spark.jobs.sending import (
+    AS_SENT,
+    BORN,
+    FROM,
+    NEEDED,
+    REPLAY,
+    new_run,
+    outgoing,
+    planned,
+)
+from aerobee.store.format.record import CRC_MASK
 from tests.aerobee.spark.filling import fill, make_topic
 from tests.aerobee.spark.reading_back import read_back
 from tests.conftest import StartBroker
@@ -27,13 +39,15 @@ DDL = (
     "keys string, properties map<string,string>, msgId string, flag int, sysFlag int, bodyCRC int"
 )
 
+CRC = crc32(b"body") & CRC_MASK
+
 
 def test_the_users_properties_stay_and_the_brokers_go(spark: SparkSession) -> None:
     theirs = dict.fromkeys([*RESERVED_PROPERTIES, "TIMER_X", "INNER_X", "AB_SINK", REPLAY], "x")
     theirs["__SHARDINGKEY"] = "customer 7"
     users = {"trace": "t-1", "empty": "", "UNIQ": "y"}
     rows = [
-        ("orders", "b", 3, 9, 700, b"body", "EU", "k1 k2", theirs | users, "ID", 5, 0, 7),
+        ("orders", "b", 3, 9, 700, b"body", "EU", "k1 k2", theirs | users, "ID", 5, 0, CRC),
         ("orders", "b", 0, 1, 80, b"", None, None, None, None, 0, 1, 7),
     ]
     messages = spark.createDataFrame(rows, DDL)
@@ -59,6 +73,28 @@ def test_the_users_properties_stay_and_the_brokers_go(spark: SparkSession) -> No
     kept = outgoing(born, sql.col("topic"), "run-1", keep_queues=True).collect()[0]
     assert (kept.queueId, kept.shardingKey, kept.topic) == (3, "customer 7", "orders")
     assert BORN in kept
+
+
+@pytest.mark.parametrize(
+    ("body", "sys_flag", "crc"),
+    [(b"bodY", 0, CRC), (b"body", 1, CRC), (None, 1, CRC), (None, 0, CRC)],
+    ids=["altered", "still compressed", "compressed and altered", "nothing"],
+)
+def test_a_body_that_is_not_as_it_was_sent_is_not_sent(
+    spark: SparkSession, body: bytes | None, sys_flag: int, crc: int
+) -> None:
+    own = {"trace": "t-1"}
+    rows = [
+        ("t", "b", 0, 1, 2, b"body", None, None, own, "ID", 0, 0, CRC),
+        ("t", "b", 0, 2, 4, b"body", None, None, own, "ID", 0, 1, CRC + 1),
+        ("t", "b", 0, 9, 8, body, None, None, own, "ID", 0, sys_flag, crc),
+    ]
+    messages = spark.createDataFrame(rows, DDL)
+    out = outgoing(messages, sql.col("topic"), "run-1", keep_queues=False)
+    with pytest.raises(PySparkException, match=r"message at b/t/0/9/8 has a body that is damaged"):
+        out.collect()
+    left = outgoing(messages.where(AS_SENT), sql.col("topic"), "run-1", keep_queues=False)
+    assert [row.body for row in left.collect()] == [b"body", b"body"]
 
 
 def test_each_run_has_a_name_of_its_own() -> None:

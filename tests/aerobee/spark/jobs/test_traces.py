@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from aerobee.errors import AerobeeError
 from aerobee.spark.jobs.traces import command
 from aerobee.store.format.system_names import TRACE_TOPIC
-from tests.aerobee.spark.filling import fill
+from tests.aerobee.spark.filling import fill, say_compressed
 from tests.aerobee.spark.jobs.running import run_job
 from tests.aerobee.spark.test_trace import after, before, pub
 from tests.conftest import StartBroker
@@ -24,6 +24,7 @@ def test_traces_are_joined_and_summed_up(
         *(after(f"R{number}", f"id{number}", number + 27, number) for number in range(2)),
     ]
     fill(broker, TRACE_TOPIC, [text.encode() for text in texts])
+    say_compressed(broker, TRACE_TOPIC, b"not packed")
     place = ("-n", broker.namesrv_address)
     rows = run_job(command, *place, "--of", "orders", capsys=capsys).rows
     assert [(row["msgId"], row["latencyMs"], row["contextCode"]) for row in rows] == [

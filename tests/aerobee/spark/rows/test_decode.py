@@ -290,6 +290,15 @@ def test_a_body_that_does_not_unpack_stays_as_it_is_stored_when_told(
     ]
 
 
+def test_a_packed_body_that_is_damaged_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    packed = LZ4_FRAME.compress(b"x" * 99, store_size=False)
+    log = log_of({"body": packed, "sys_flag": 0x101}, {}).replace(b"x", b"y", 1)
+    with pytest.raises(CompressionError, match="queue 1 at offset 0: the body is damaged"):
+        rows(log, ("body",))
+    assert rows(log, ("body",), bodies=Bodies.READABLE) == [{"body": None}, {"body": b"hi"}]
+    assert "damaged: it has another CRC than when it was stored; it is read as null" in caplog.text
+
+
 def test_what_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrowrows, "UNPACKED_MAX", 1000)
     log = log_of({"body": zstandard.ZstdCompressor().compress(b"x" * 1001), "sys_flag": 0x201})
