@@ -328,10 +328,14 @@ class ConsumerOffsetTable:
 
     def merge(self, theirs: Offsets, before: Offsets) -> Iterator[None]:
         """Take the offsets of a master where they are greater; `before` are those of the last time:
-        one that the master has moved back since is moved back here. Others may run at each yield.
+        one that the master has moved back since is moved back here, and what it has dropped goes.
+        Others may run at each yield.
 
         No limit counts: it is the master's.
         """
+        dropped = before.keys() - theirs.keys()
+        if gone := [split_key(key) for key in dropped if key in self.entries]:
+            self.delete_pairs(gone)
         for number, (key, queues) in enumerate(theirs.items(), 1):
             known = before.get(key, {})
             own = self.entries.get(key, {})

@@ -137,6 +137,24 @@ async def test_offsets_are_merged_by_the_greater_and_moved_back_with_the_master(
         assert slave.offsets.by_group == {"g": 3}
 
 
+async def test_offsets_that_the_master_has_dropped_go_though_their_group_is_there_again(
+    tmp_path: Path,
+) -> None:
+    """As `deleteSubGroup -r` drops them, where a member that runs makes the group anew at once."""
+    async with two(tmp_path) as both:
+        master, slave = both.master, both.slave
+        for name in ("g", "other"):
+            master.groups.update(SubscriptionGroupConfig(group_name=name), 1)
+            master.offsets.commit(name, "t", 0, 17, 1)
+        await both.copy()
+        slave.offsets.commit("own", "t", 0, 3, 1)
+        master.offsets.delete_group("g")
+        await both.copy()
+        assert slave.offsets.query("g", "t", 0) == NO_OFFSET
+        assert slave.offsets.query("other", "t", 0) == 17
+        assert slave.offsets.query("own", "t", 0) == 3
+
+
 async def test_offsets_of_a_topic_that_was_made_again_between_two_copies_go(tmp_path: Path) -> None:
     async with open_pair(tmp_path) as pair, trio.open_nursery() as nursery:
         master, slave = pair.master, pair.slave
