@@ -255,6 +255,11 @@ def check_epochs(epochs: Sequence[Epoch]) -> None:
         raise FrameIllegal("the epochs are not in order")
 
 
+def epoch_of(epochs: Sequence[Epoch], physical_offset: int) -> Epoch:
+    """The epoch of an offset; the first one in front of all of them."""
+    return epochs[max(0, bisect_right(epochs, physical_offset, key=START) - 1)]
+
+
 def frame_end(epochs: Sequence[Epoch], physical_offset: int, most: int) -> tuple[Epoch, int]:
     """The epoch of an offset, and the end of the frame of `most` bytes that begins there.
 

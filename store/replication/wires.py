@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from aerobee.store.errors import FrameIllegal, SlaveRefused
 from aerobee.store.format import ha, ha_epochs
 from aerobee.store.format.epochs import end_of
-from aerobee.store.format.ha_epochs import Greeting, Hello, frame_end
+from aerobee.store.format.ha_epochs import Greeting, Hello, epoch_of, frame_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,9 +192,10 @@ class EpochMasterEnd:
         return b"".join(parts)
 
     def heartbeat(self, physical_offset: int) -> bytes:
-        """Data without bytes, of the latest epoch."""
+        """Data without bytes, of the epoch that comes next: no earlier one may follow it."""
         group = self._group
-        return ha_epochs.encode_data(physical_offset, group.epochs[-1], group.confirmed)
+        epoch = epoch_of(group.epochs, physical_offset)
+        return ha_epochs.encode_data(physical_offset, epoch, group.confirmed)
 
 
 class EpochSlaveEnd:

@@ -22,6 +22,7 @@ from aerobee.store.format.ha_epochs import (
     encode_greeting,
     encode_hello,
     encode_report,
+    epoch_of,
     frame_end,
 )
 
@@ -133,6 +134,12 @@ def test_what_no_master_sends_is_refused_with_its_head(sent: bytes, said: str) -
 def test_what_no_slave_sends_is_refused(sent: bytes) -> None:
     with pytest.raises(FrameIllegal):
         SlaveReader().feed(sent)
+
+
+def test_an_offset_has_the_epoch_that_its_next_byte_has() -> None:
+    epochs = (Epoch(1, 10), Epoch(2, 100), Epoch(3, 100))
+    expected = {0: 1, 10: 1, 99: 1, 100: 3, 500: 3}
+    assert {at: epoch_of(epochs, at).epoch for at in expected} == expected
 
 
 def test_a_frame_ends_where_the_next_epoch_begins() -> None:

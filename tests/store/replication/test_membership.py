@@ -39,7 +39,7 @@ from aerobee.store.format.ha_epochs import (
 from aerobee.store.format.names import CUT_MARK
 from aerobee.store.format.record import BLANK_BYTES, encode
 from aerobee.store.replication import membership
-from aerobee.store.replication.log_out import REPLACED_MAX
+from aerobee.store.replication.log_out import REPLACED_MAX, Pace
 from aerobee.store.replication.membership import Lack
 from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
 from aerobee.store.tools.dump import DumpFilter, dump
@@ -180,6 +180,32 @@ async def test_a_log_of_several_masters_arrives_with_its_epochs(tmp_path: Path) 
         assert b.epochs == expected
     assert same(one, two)
     assert same(one, three)
+
+
+@pytest.mark.trio
+async def test_a_log_that_cannot_be_read_for_a_while_arrives_behind_its_heartbeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node(tmp_path / "one", 1) as a, node(tmp_path / "two", 2) as b:
+        await a.lead(1)
+        a.put(4)
+        a.store.leave_lead()
+        await a.lead(3)
+        a.put(4, "three")
+        a.store.log_out.pace = Pace(heartbeat_s=0.01)
+        tries, reads = 0, a.store.reader.reading_piece
+
+        def fails(_: object, physical_offset: int, size: int) -> object:
+            nonlocal tries
+            tries += 1
+            if tries <= 3:
+                raise OSError(errno.EIO, "Input/output error")
+            return reads(physical_offset, size)
+
+        monkeypatch.setattr(type(a.store.reader), "reading_piece", fails)
+        await caught_up(b, a)
+        assert tries > 3
+        assert b.epochs == a.epochs
 
 
 @pytest.mark.trio
