@@ -128,6 +128,8 @@ class Popper:
     _turn: int = 0
     _single_acks: set[str] = field(default_factory=set)
     """Brokers without BATCH_ACK_MESSAGE (5.0)."""
+    _ahead_ms: dict[str, float] = field(default_factory=dict)
+    """How far the clock of each broker is ahead of ours, by its last answer to a pop."""
 
     def begin(self) -> list[Steps[None]]:
         """The steps to run until closed."""
@@ -271,6 +273,7 @@ class Popper:
         """The messages of a response with receipts; tags are compared again, not only hashes."""
         name, topic = queue.broker_name, queue.topic
         header = header_of(ask, answer, PopMessageResponse)
+        self._ahead_ms[name] = header.pop_time - self.instance.clock.monotonic() * 1000
         starts = start_offsets(header.start_offset_info or "")
         messages: list[ReceivedMessage] = []
         unwanted: list[ReceivedMessage] = []
@@ -456,15 +459,28 @@ class Popper:
         else:
             last = len(RETRY_DELAYS_S) - 1
             usual_s = RETRY_DELAYS_S[min(message.reconsume_times, last)]
-            try:
-                yield from self.extend(message, usual_s if delay_s is None else delay_s)
-            except BrokerError as error:
-                if error.code != ResponseCode.NO_MESSAGE:
-                    raise
-                # Its time is over: it is delivered again already.
-                self.instance.log_once(f"nack {message.topic}", "%s", error)
+            if not self._is_over(Receipt.of(message)):
+                yield from self._delay(message, usual_s if delay_s is None else delay_s)
             self._ended(message, ConsumeOutcome.FAILED)
             forget_receipt(message)
+
+    def _is_over(self, receipt: Receipt) -> bool:
+        """Whether a message is delivered again already: where a Java broker gives more time for it,
+        it comes twice.
+        """
+        ahead_ms = self._ahead_ms.get(receipt.broker)
+        if ahead_ms is None:
+            return False
+        now_ms = self.instance.clock.monotonic() * 1000 + ahead_ms
+        return now_ms > int(receipt.pop_time) + int(receipt.invisible)
+
+    def _delay(self, message: ReceivedMessage, seconds: float) -> Steps[None]:
+        try:
+            yield from self.extend(message, seconds)
+        except BrokerError as error:
+            if error.code != ResponseCode.NO_MESSAGE:
+                raise
+            self.instance.log_once(f"nack {message.topic}", "%s", error)
 
     def reject(self, message: ReceivedMessage) -> Steps[None]:
         """Make a message a dead letter. Raises: ConfigurationError, BrokerError, TransportError."""

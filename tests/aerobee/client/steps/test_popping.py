@@ -409,6 +409,26 @@ def test_a_message_whose_time_is_over_comes_again_without_more_being_asked(
     assert "ended 5000 ms ago" in caplog.text
 
 
+def test_more_time_is_asked_for_no_message_that_comes_again_already() -> None:
+    """A Java broker would deliver it twice, and four times the next time."""
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a"))
+    longer = answer(popTime=9_000, invisibleTime=10_000, reviveQid=0)
+    stage.answers(ChangeInvisibleTime, longer)
+    times: dict[str, Any] = {"popTime": 1, "invisibleTime": 60_000, "reviveQid": 0, "restNum": 0}
+    records = [stored(b"body", 0, {}, at) for at in range(2)]
+    stage.answers(PopMessage, answer(body=b"".join(records), startOffsetInfo="0 1 0", **times))
+    popper = Popper(stage.instance, PopConfig(group="g"))
+    in_time, late = stage.perform(popper.receive("T", 32, 0.0, "*"))
+    stage.now_s += 59.9
+    stage.perform(popper.send_back(in_time, 10))
+    stage.now_s += 0.2
+    stage.perform(popper.send_back(late, 10))
+    (ask,) = stage.asked(ChangeInvisibleTime)
+    assert cast("ChangeInvisibleTime", ask.header).offset == 0
+    assert RECEIPT not in late.properties
+
+
 def test_another_client_acknowledges_what_it_has_no_route_for_yet() -> None:
     stage = Stage()
     stage.answers(GetRouteInfo, route("broker-a"))
