@@ -27,6 +27,7 @@ from aerobee.broker.replication.master_calls import (
     pages,
     table_of,
 )
+from aerobee.broker.replication.other_masters import status_of
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.codes import ResponseCode
@@ -301,6 +302,7 @@ class MasterTables:
     async def _copy_topics(self, link: MasterLink) -> None:
         # Asked first: what comes here meanwhile may be of a topic made anew.
         log_end = self._core.store.dispatcher.dispatched
+        complete = await self._has_all_topics(link)
         document = await pages(
             link,
             "topicConfigTable",
@@ -310,9 +312,25 @@ class MasterTables:
             "totalTopicNum",
         )
         self._versions[topic.GetAllTopicConfig.__name__] = document.get("dataVersion")
-        for name in self._tables.topics.copy(document, log_end, self._unnamed(log_end)):
+        unnamed = self._unnamed(log_end)
+        for name in self._tables.topics.copy(document, log_end, unnamed, complete=complete):
             log.info("topic.deleted", topic=name, address="master")
             self._forget_topic(name)
+
+    async def _has_all_topics(self, link: MasterLink) -> bool:
+        """Whether a topic that the table of the broker there lacks was deleted.
+
+        The next master of a group adds topics that have messages in its log and no config, before
+        it serves. A master that has given its lease back has had all of them.
+
+        Raises: MasterRefused, RemotingError.
+        """
+        if not self._core.store.waits_for_group:
+            return True
+        status = await status_of(link)
+        if status is None or status.master or (record := status.record) is None:
+            return True
+        return record.master == record.member and not record.held
 
     def _unnamed(self, log_end: int) -> Iterator[str]:
         """Topics that have messages here, all of them before that place of the log, and no config.

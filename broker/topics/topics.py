@@ -391,18 +391,24 @@ class TopicTable:
     # ── The topics of a master ──
 
     def copy(
-        self, document: Mapping[str, Any], log_end: int, unnamed: Iterable[str] = ()
+        self,
+        document: Mapping[str, Any],
+        log_end: int,
+        unnamed: Iterable[str] = (),
+        *,
+        complete: bool = True,
     ) -> list[str]:
         """Have the topics of a master, and its version: what it lacks goes, but for our own system
         topics. Returns the names of those that went; their waiting messages before `log_end` go
-        with them. `unnamed` are topics that only have messages here, all of them before that.
+        with them. `unnamed` are topics that only have messages here, all of them before that. Where
+        the table is not `complete`, nothing goes.
 
         No limit counts: it is the master's. Raises: ValueError for what is no table; nothing has
         changed then.
         """
         stored, configs, rejected = _topics_of(document, self.configs)
         version = version_of(document)
-        there = (*self.configs, *unnamed)
+        there = (*self.configs, *unnamed) if complete else ()
         gone = [name for name in there if name not in configs and not self.is_system(name)]
         changed = []
         for name, config in configs.items():

@@ -18,6 +18,7 @@ from aerobee.broker.replication.master_calls import MasterAddress
 from aerobee.broker.replication.master_tables import AGAIN_S, Copies, MasterTables
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.bodies.pop import RequestModeRequest
+from aerobee.remoting.wire.bodies.statistics import GroupRecord
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.store.format.system_names import REVIVE_GROUP
@@ -438,6 +439,35 @@ async def test_in_a_group_the_progress_of_the_master_counts_also_where_it_is_les
         await both.copy()
         assert slave.offsets.entries == {"t@g": {0: 3}}
         assert slave.delays.offset(2) == 4
+
+
+@pytest.mark.parametrize(
+    ("member", "held", "serves", "goes"),
+    [
+        # The next master, which has not added the topics of the last second yet.
+        (2, True, False, False),
+        (3, True, False, False),
+        (2, True, True, True),
+        # The old one, which hands over.
+        (2, False, False, True),
+    ],
+)
+async def test_in_a_group_a_topic_goes_where_a_master_that_has_all_of_them_lacks_it(
+    tmp_path: Path, *, member: int, held: bool, serves: bool, goes: bool
+) -> None:
+    async with two_of_a_group(tmp_path) as both:
+        master, slave = both.master, both.slave
+        record = GroupRecord(
+            epoch=2, master=2, sync_set=[1, 2, 3], set_epoch=2, held=held, member=member
+        )
+        master.broker.replication.status.record = lambda: record
+        master.broker.core.role.is_slave = not serves
+        slave.topics.put(topic("young"))
+        master.topics.put(topic("old"))
+        await both.copy()
+        assert slave.topics.is_known("old")
+        assert slave.topics.is_known("young") is not goes
+        assert ("young" in slave.topics.deleted.log_ends) is goes
 
 
 async def test_in_a_group_what_changes_comes_each_second(
