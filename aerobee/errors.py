@@ -30,6 +30,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from aerobee.counted import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -295,7 +297,9 @@ class BatchSendError(AerobeeError):
     def __init__(self, results: Sequence[SendResult | AerobeeError]) -> None:
         self.results = tuple(results)
         errors = [result for result in self.results if isinstance(result, AerobeeError)]
-        super().__init__(f"{len(errors)} of {len(self.results)} messages not sent: {errors[0]}")
+        super().__init__(
+            f"{len(errors)} of {counted(len(self.results), 'message')} not sent: {errors[0]}"
+        )
         first = errors[0]
         self.code, self.remark, self.topic = first.code, first.remark, first.topic
         self.broker, self.address = first.broker, first.address
@@ -314,7 +318,7 @@ class UndeliveredError(AerobeeError):
         # Any stands for Message, whose module needs this one.
         self.failed = tuple(failed)
         first = self.failed[0][1]
-        super().__init__(f"{len(self.failed) + more} messages not sent: {first}")
+        super().__init__(f"{counted(len(self.failed) + more, 'message')} not sent: {first}")
         self.code, self.remark, self.topic = first.code, first.remark, first.topic
         self.broker, self.address = first.broker, first.address
 

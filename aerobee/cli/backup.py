@@ -30,6 +30,7 @@ import click
 from aerobee.cli.border import REFUSED, STORE_REFUSED, complain
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.output import Output, output_options, progress
+from aerobee.counted import counted
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -107,8 +108,9 @@ def backup(
     if output.for_programs:
         output.record({"target": str(target), **copied._asdict()})
     output.say(
-        f"{target}: the log from {copied.log_begin} to {copied.log_end}, {copied.files} files, "
-        f"{copied.copied_bytes} bytes; see aerobee store verify {quote(str(target))}"
+        f"{target}: the log from {copied.log_begin} to {copied.log_end}, "
+        f"{counted(copied.files, 'file')}, {copied.copied_bytes} bytes; "
+        f"see aerobee store verify {quote(str(target))}"
     )
     for name, begin, stop in copy.unread:
         complain(f"{name}: bytes {begin} to {stop} cannot be read, they are zeros in the copy")

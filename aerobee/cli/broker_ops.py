@@ -10,6 +10,7 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import at_each
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, confirm, output_options
+from aerobee.counted import counted
 from aerobee.errors import BrokerNotFoundError
 
 if TYPE_CHECKING:
@@ -94,4 +95,4 @@ def write_permission(
         topics = admin.set_write_permission(broker, allowed == "on")
     if output.for_programs:
         output.record({"broker": broker, "write": allowed == "on", "topics": topics})
-    output.say(f"{broker}: write permission of {topics} topics is {allowed}")
+    output.say(f"{broker}: write permission of {counted(topics, 'topic')} is {allowed}")

@@ -15,6 +15,7 @@ from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, confirm, output_options
 from aerobee.cli.times import duration_text
+from aerobee.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,12 +150,7 @@ def close(client: str, dry_run: bool, yes: bool, connection: Connection, output:
     """
     with connection.admin() as admin:
         if dry_run:
-            places = {
-                (place.broker, place.address)
-                for _, _, place in connected(admin, None)
-                if place.client_id == client
-            }
-            closed = Counter(broker for broker, _ in places)
+            closed = connections_of(admin, client)
         else:
             if not yes:
                 confirm(f"close the connections of {client}?")
@@ -164,7 +160,15 @@ def close(client: str, dry_run: bool, yes: bool, connection: Connection, output:
         for broker, count in sorted(closed.items())
     )
     done = "would be closed" if dry_run else "are closed"
-    output.say(f"connections of {client} on {len(closed)} brokers {done}")
+    output.say(f"connections of {client} on {counted(len(closed), 'broker')} {done}")
+
+
+def connections_of(admin: AdminClient, client: str) -> Counter[str]:
+    """How many connections a client has, by broker."""
+    every = {
+        (at.broker, at.address) for _, _, at in connected(admin, None) if at.client_id == client
+    }
+    return Counter(broker for broker, _ in every)
 
 
 def described(kind: str, group: str, client: ClientConnection) -> dict[str, Any]:

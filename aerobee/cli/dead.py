@@ -201,7 +201,7 @@ def unknown_group(group: str, look: Look | None) -> AerobeeError:
     return TransportError(f"no broker that answers knows group {group}; no answer of {dead}")
 
 
-def counted(column: str, count: int, dead_masters: Sequence[str]) -> dict[str, Any]:
+def known_count(column: str, count: int, dead_masters: Sequence[str]) -> dict[str, Any]:
     """A count over all brokers as columns: where a master is dead, only the least is known."""
     if not dead_masters:
         return {column: count}

@@ -21,6 +21,7 @@ from aerobee.cli.dead_letters import (
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import COUNT, yes_option
 from aerobee.cli.output import Output, confirm, output_options, progress
+from aerobee.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,7 +180,7 @@ def redrive(
                 for letter in chosen
             ]
             output.rows(rows)
-            output.say(f"{len(rows)} letters would be sent again; --yes does it")
+            output.say(f"{counted(len(rows), 'letter')} would be sent again; --yes does it")
             return DONE
         results: list[dict[str, Any]] = []
         sent = failed = 0
@@ -195,7 +196,7 @@ def redrive(
                 advance(1)
     if output.for_programs:
         output.record({"sent": sent, "failed": failed, "letters": results})
-    output.say(f"{sent} letters sent again{f', {failed} failed' if failed else ''}")
+    output.say(f"{counted(sent, 'letter')} sent again{f', {failed} failed' if failed else ''}")
     return FAILED if failed else DONE
 
 
@@ -283,7 +284,8 @@ def drop(
             # Not the letter: many have bodies that are large.
             rows.append({"place": place_of(letter), "id": letter.message_id, "dropped": yes})
     output.rows(rows)
-    output.say(f"{len(rows)} letters {'are' if yes else 'would be'} dropped")
+    are = counted(len(rows), "letter is", "letters are")
+    output.say(f"{are if yes else counted(len(rows), 'letter') + ' would be'} dropped")
 
 
 @dlq.command()

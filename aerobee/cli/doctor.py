@@ -12,6 +12,7 @@ from aerobee.cli.completing import group_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.options import SECONDS_MAX, Number
 from aerobee.cli.output import Output, echo, escaped, output_options
+from aerobee.counted import counted
 
 if TYPE_CHECKING:
     from aerobee.diagnosis import GroupDiagnosis
@@ -57,9 +58,10 @@ def doctor(
 def show(diagnosis: GroupDiagnosis, output: Output) -> None:
     """The diagnosis for people: findings first, the queues below."""
     echo(
-        f"group {escaped(diagnosis.group)}: {diagnosis.lag} messages behind "
-        f"in {len(diagnosis.queues)} queues, "
-        f"{len(diagnosis.members)} members, {diagnosis.consume_tps:.1f} messages a second, "
+        f"group {escaped(diagnosis.group)}: {counted(diagnosis.lag, 'message')} behind "
+        f"in {counted(len(diagnosis.queues), 'queue')}, "
+        f"{counted(len(diagnosis.members), 'member')}, "
+        f"{diagnosis.consume_tps:.1f} messages a second, "
         f"{diagnosis.retries} to try again, {diagnosis.dead_letters} dead"
     )
     for finding in diagnosis.findings:

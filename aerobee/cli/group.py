@@ -10,12 +10,13 @@ from aerobee.cli.bodies import plain
 from aerobee.cli.border import complain
 from aerobee.cli.completing import group_names, topic_names
 from aerobee.cli.connection import Connection, connection_options
-from aerobee.cli.dead import counted, end_with, leave_dead_out, unknown_group
+from aerobee.cli.dead import end_with, known_count, leave_dead_out, unknown_group
 from aerobee.cli.doctor import doctor
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, rate_options, yes_option
 from aerobee.cli.output import Output, confirm, output_options
 from aerobee.cli.times import position_of
+from aerobee.counted import counted
 from aerobee.errors import GroupNotFoundError
 from aerobee.store.format.system_names import REDRIVE_PREFIX
 
@@ -72,7 +73,7 @@ def summary(admin: AdminClient, name: str, dead: Sequence[str] = ()) -> dict[str
     return {
         "group": name,
         "members": len(online.members),
-        **counted("lag", lag.total, dead),
+        **known_count("lag", lag.total, dead),
         "per_s": lag.consume_tps,
         "model": online.message_model or None,
         "topics": list(lag.topics),
@@ -136,6 +137,11 @@ def show_group(description: GroupDescription, output: Output) -> None:
     )
 
 
+def total_of(lag: ConsumerLag) -> str:
+    """The lag of a group over all queues, in words."""
+    return f"{counted(lag.total, 'message')} behind in {counted(len(lag.queues), 'queue')}"
+
+
 @group.command()
 @click.argument("name", shell_complete=group_names)
 @click.option("--topic", shell_complete=topic_names, help="Only this topic.")
@@ -162,7 +168,7 @@ def lag(
         show_history(past, output)
     unsure = f", unknown at {', '.join(look.masters)}" if look.masters else ""
     least = "at least " if look.masters else ""
-    output.say(f"{least}{lag.total} messages behind in {len(lag.queues)} queues{unsure}")
+    output.say(f"{least}{total_of(lag)}{unsure}")
     end_with(look.dead)
 
 
@@ -416,7 +422,7 @@ def check_known(admin: AdminClient, *names: str) -> None:
 def ask_before_moving(name: str, changes: Sequence[OffsetChange], yes: bool) -> None:
     """Ask for confirmation, unless `--yes` is given. Raises: Abort."""
     if not yes:
-        confirm(f"move group {name} in {len(changes)} queues?{consequence(changes)}")
+        confirm(f"move group {name} in {counted(len(changes), 'queue')}?{consequence(changes)}")
 
 
 def consequence(changes: Sequence[OffsetChange]) -> str:
@@ -425,10 +431,15 @@ def consequence(changes: Sequence[OffsetChange]) -> str:
     back, forward = [-move for move in moves if move < 0], [move for move in moves if move > 0]
     text = ""
     if back:
-        text += f" {sum(back)} messages of {len(back)} queues will be delivered again."
+        text += f" {messages_of(back)} will be delivered again."
     if forward:
-        text += f" {sum(forward)} messages of {len(forward)} queues will be skipped."
+        text += f" {messages_of(forward)} will be skipped."
     return text
+
+
+def messages_of(queues: Sequence[int]) -> str:
+    """The sum of the messages of some queues, in words."""
+    return f"{counted(sum(queues), 'message')} of {counted(len(queues), 'queue')}"
 
 
 def show_changes(changes: Sequence[OffsetChange], dry_run: bool, output: Output) -> None:
@@ -444,7 +455,8 @@ def show_changes(changes: Sequence[OffsetChange], dry_run: bool, output: Output)
         for change in changes
     )
     done = "would be moved" if dry_run else "moved"
-    output.say(f"{len(changes)} queues {done}" if changes else "nothing to move")
+    queues = counted(len(changes), "queue")
+    output.say(f"{queues} {done}" if changes else "nothing to move")
 
 
 @group.command()
@@ -467,7 +479,7 @@ def delete(
     with connection.admin() as admin:
         description = admin.describe_group(name)
         members = len(description.connections.members)
-        what = f"group {name} with {members} members online"
+        what = f"group {name} with {counted(members, 'member')} online"
         if not dry_run:
             if not yes:
                 confirm(f"delete {what}?")

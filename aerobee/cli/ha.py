@@ -13,6 +13,7 @@ from aerobee.cli.ha_members import decide, members_of, rows_of
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, confirm, output_options
+from aerobee.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -228,7 +229,8 @@ def follow(
             complain(f"nothing was changed; {made.refused}")
         elif not dry_run:
             if made.messages and not yes:
-                confirm(f"cut {made.messages} messages behind {made.common_offset} off {address}?")
+                cut_off = counted(made.messages, "message")
+                confirm(f"cut {cut_off} behind {made.common_offset} off {address}?")
             # Messages that have come behind the look were in no question.
             made = admin.follow(address, master, cut=cut and (yes or bool(made.messages)))
     done = not (dry_run or made.refused)

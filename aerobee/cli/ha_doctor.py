@@ -12,6 +12,7 @@ from aerobee.cli.border import DONE, FAILED, complain, explained
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.options import SECONDS_MAX, Number
 from aerobee.cli.output import Output, echo, escaped, output_options
+from aerobee.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -157,7 +158,8 @@ def show(
     group: GroupLook, findings: Sequence[Finding], rows: Sequence[dict[str, Any]], output: Output
 ) -> None:
     """A group for people: findings first, its members below."""
-    echo(f"group {escaped(group.name)}: {len(group.masters)} masters, {len(group.slaves)} slaves")
+    masters, slaves = counted(len(group.masters), "master"), counted(len(group.slaves), "slave")
+    echo(f"group {escaped(group.name)}: {masters}, {slaves}")
     for finding in findings:
         echo(f"{finding.severity.value}: {escaped(finding.text)}")
         echo(f"  to do: {escaped(finding.advice)}")

@@ -197,7 +197,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "too_few_in_sync": Kind(
         Severity.ERROR,
-        "sends need {needed} slaves and {in_sync} are in sync: messages are stored, and producers "
+        "slaves in sync: {in_sync}, and sends need {needed}: messages are stored, and producers "
         "are told SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT",
         "bring the missing slaves back; or set "
         + COPIES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,8 +49,17 @@ def get(identity: str, topic: str | None, connection: Connection, output: Output
     Examples: aerobee message get 7F000001… --topic Orders;
     aerobee message get Orders/broker-a/3@17
     """
+    from aerobee.errors import MessageNotFoundError
+
     with connection.admin() as admin:
-        received = by_place(admin, identity) or admin.view_message(identity, topic)
+        try:
+            received = by_place(admin, identity) or admin.view_message(identity, topic)
+        except MessageNotFoundError as error:
+            if topic is None:
+                raise
+            why = shlex.join(["aerobee", "why", identity, "--topic", topic])
+            text = f"{error}; where it waits for its time or transaction, this finds it: {why}"
+            raise MessageNotFoundError(text) from error
     if output.for_programs:
         output.record(described_message(received))
     else:

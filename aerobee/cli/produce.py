@@ -16,6 +16,7 @@ from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.options import COUNT, RATE, SIZE_MAX
 from aerobee.cli.output import Output, echo, output_options, progress, write_json
 from aerobee.cli.times import duration_of, time_of
+from aerobee.counted import counted
 from aerobee.errors import AerobeeError
 
 if TYPE_CHECKING:
@@ -241,11 +242,15 @@ def show_many(sent: Iterator[SendResult], total: int | None, output: Output) -> 
                     write_result(result, done)
                 advance(1)
     finally:
-        elapsed_s = monotonic() - started
         if not as_json:
-            note = f", {unsafe} of them not as safely as configured" if unsafe else ""
-            rate = done / elapsed_s if elapsed_s else 0.0
-            echo(f"{done} messages stored in {elapsed_s:.2f} s, {rate:.0f} per second{note}")
+            echo(summed_up(done, unsafe, monotonic() - started))
+
+
+def summed_up(done: int, unsafe: int, elapsed_s: float) -> str:
+    """The sum of what was sent, in words. `unsafe`: with a status other than OK."""
+    note = f", {unsafe} of them not as safely as configured" if unsafe else ""
+    rate = done / elapsed_s if elapsed_s else 0.0
+    return f"{counted(done, 'message')} stored in {elapsed_s:.2f} s, {rate:.0f} per second{note}"
 
 
 def write_result(result: SendResult, done: int) -> None:

@@ -15,6 +15,7 @@ from aerobee.cli.border import STORE_REFUSED
 from aerobee.cli.config import config_option, or_problems, read_config
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import echo, escaped, write_json
+from aerobee.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -323,7 +324,7 @@ def cut(chosen: StoreChoice, offset: int, yes: bool, as_json: bool) -> None:
 
 def cut_words(root: Path, made: Cut) -> str:
     """The loss by a cut, in words."""
-    what = f"{made.messages} messages, {made.size_bytes} bytes, behind {made.offset}"
+    what = f"{counted(made.messages, 'message')}, {made.size_bytes} bytes, behind {made.offset}"
     if not made.kept_in:
         return f"{what} would be cut off the log of {root}; not done: say --yes"
     kept = ["aerobee", "store", "export", str(root / made.kept_in), "--behind", str(made.offset)]
@@ -335,10 +336,9 @@ def remedy(wanted: Plan, *, named: bool = False) -> str:
     lines = [f"{wanted.path}:"] if named else []
     lines += [f"cannot be mended, restore it from a copy: {text}" for text in wanted.left]
     if wanted.lost_messages:
-        lines.append(
-            f"{wanted.lost_messages} messages that consume queues lead to are not in the log: "
-            "only a copy of it has them"
-        )
+        to = "that consume queues lead to"
+        lost = counted(wanted.lost_messages, f"message {to} is", f"messages {to} are")
+        lines.append(f"{lost} not in the log: only a copy of it has them")
     if wanted.starts_unrepaired and not wanted.kept_in:
         lines.append(
             "a broker starts without this repair: consumers are given everything but what is "
@@ -375,9 +375,12 @@ def exported_lines(result: Export) -> str:
     listed, every = len(result.damage), sum(result.counts.values())
     lines += [f"left out: {every - listed} places more"] if every > listed else []
     lines += [f"note: {line_of_finding(note)}" for note in result.notes]
-    lines += [f"{result.output}/{name}: {count} messages" for name, count in result.topics.items()]
+    lines += [
+        f"{result.output}/{name}: {counted(count, 'message')}"
+        for name, count in result.topics.items()
+    ]
     lines.append(
-        f"{result.messages} messages exported, "
+        f"{counted(result.messages, 'message')} exported, "
         f"{result.damaged_bodies} with damaged bodies left out, "
         f"{result.unreadable_bytes} bytes of the log cannot be read"
     )
@@ -400,11 +403,17 @@ def described(audit: Verification) -> str:
         lines.append(f"damage: {everything - listed} more")
     lines += [f"note: {line_of_finding(note)}" for note in audit.notes]
     lines.append(
-        f"{audit.path}: {state_of(audit)}; {audit.messages} messages in {counted(audit.segments)} "
-        f"and {audit.queues} queues, log {audit.min_offset} to {audit.end_offset}, "
-        f"{audit.index_entries} entries in {audit.index_files} index files"
+        f"{audit.path}: {state_of(audit)}; {counted(audit.messages, 'message')} in "
+        f"{counted(audit.segments, 'segment')} and {counted(audit.queues, 'queue')}, "
+        f"log {audit.min_offset} to {audit.end_offset}, "
+        f"{counted(audit.index_entries, 'entry', 'entries')} in "
+        f"{counted(audit.index_files, 'index file')}"
     )
-    lost = f"; {audit.lost_messages} messages are lost" if audit.lost_messages else ""
+    lost = (
+        f"; {counted(audit.lost_messages, 'message is', 'messages are')} lost"
+        if audit.lost_messages
+        else ""
+    )
     lines.append("sound" if audit.sound else f"{everything} kinds or places of damage{lost}")
     return "\n".join(lines)
 
@@ -431,16 +440,11 @@ def at_offset(physical_offset: int | None) -> str:
     return "" if physical_offset is None else f" at {physical_offset}"
 
 
-def counted(segments: int) -> str:
-    """So many segments, in words."""
-    return f"{segments} segment{'' if segments == 1 else 's'}"
-
-
 def table_of(summary: StoreSummary) -> str:
     """Totals, the sizes, then a line per queue."""
     lines = [
         f"{summary.path}: {state_of(summary)}",
-        f"log: {counted(summary.segments)} of {summary.segment_bytes} bytes, "
+        f"log: {counted(summary.segments, 'segment')} of {summary.segment_bytes} bytes, "
         f"{summary.min_offset} to {summary.end_offset}; {summary.queue_files} queue files",
         f"messages: {summary.messages}, {summary.record_bytes} bytes, "
         f"{iso(summary.first_store_timestamp)} to {iso(summary.last_store_timestamp)}",

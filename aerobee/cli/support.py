@@ -24,6 +24,7 @@ from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.masking import Masking
 from aerobee.cli.output import Output, output_options
 from aerobee.cli.probes import Probes, probes_options
+from aerobee.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,7 +102,9 @@ def bundle(
         output.record({"file": str(target), "members": sorted(made.members), "errors": made.errors})
     for what, why in made.errors.items():
         output.say(f"without {what}: {why}")
-    output.say(f"{target}: {len(made.members)} files; look through it before you send it")
+    output.say(
+        f"{target}: {counted(len(made.members), 'file')}; look through it before you send it"
+    )
 
 
 @dataclass(slots=True)

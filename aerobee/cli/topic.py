@@ -9,10 +9,11 @@ import click
 
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options
-from aerobee.cli.dead import counted, end_without, leave_dead_out
+from aerobee.cli.dead import end_without, known_count, leave_dead_out
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import rate_options, yes_option
 from aerobee.cli.output import Output, confirm, output_options
+from aerobee.counted import counted
 from aerobee.errors import BrokerNotFoundError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def describe(name: str, connection: Connection, output: Output) -> None:
         description = admin.describe_topic(name)
     head = {
         "topic": name,
-        **counted("messages", description.messages, description.left_out),
+        **known_count("messages", description.messages, description.left_out),
         "groups": list(description.groups),
     }
     brokers = [described_config(config) for config in description.configs]
@@ -148,7 +149,7 @@ def create(
         )
     if output.for_programs:
         output.record({"topic": name, "queues": queues, "perm": perm, "type": kind})
-    output.say(f"topic {name}: {queues} queues per broker, {perm}")
+    output.say(f"topic {name}: {counted(queues, 'queue')} per broker, {perm}")
 
 
 @topic.command()
@@ -196,7 +197,7 @@ def alter(
         output.rows({"topic": name, **described_config(config)} for config in changed)
     for there in changed:
         output.say(
-            f"topic {name} on {there.broker}: {there.read_queues} queues to read, "
+            f"topic {name} on {there.broker}: {counted(there.read_queues, 'queue')} to read, "
             f"{there.write_queues} to write, {PERM_NAMES.get(there.perm & 6, 'none')}"
         )
 
@@ -215,8 +216,8 @@ def ask_before_shrinking(
     hidden = described_in(admin, name, cluster).hidden_by(queues)
     if hidden:
         confirm(
-            f"with {queues} queues per broker {hidden} messages of {name} become invisible to "
-            "consumers. Go on?"
+            f"with {counted(queues, 'queue')} per broker consumers will not see "
+            f"{counted(hidden, 'message')} of {name}. Go on?"
         )
 
 
@@ -265,7 +266,7 @@ def delete(
         lost = loss_of(admin, name, cluster)
         groups = ", ".join(f"{group} ({lag} behind)" for group, lag in lost["groups"].items())
         where = "" if cluster is None else f" in cluster {cluster}"
-        messages = f"topic {name}{where} with {lost['messages']} messages"
+        messages = f"topic {name}{where} with {counted(lost['messages'], 'message')}"
         what = f"{messages}, consumed by {groups or 'no group'}"
         if not dry_run:
             if not yes:

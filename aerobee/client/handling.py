@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aerobee.client.callables import check_result
 from aerobee.client.message import ReceivedMessage
+from aerobee.counted import counted
 from aerobee.errors import ConfigurationError, PortableError
 from aerobee.remoting.border import Border
 
@@ -71,7 +72,7 @@ class BatchFailed(PortableError, Exception):
     """
 
     def __init__(self, indices: Sequence[int], level: int = 0) -> None:
-        super().__init__(f"{len(indices)} messages of the batch failed")
+        super().__init__(f"{counted(len(indices), 'message')} of the batch failed")
         self.indices = tuple(map(index, indices))
         self.level = RetryLater(level).level
 

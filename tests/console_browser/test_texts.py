@@ -78,6 +78,8 @@ def of_modules() -> Iterator[str]:
             elif isinstance(node.func, ast.Call) or name_of(node.func) == "text":
                 # `translator(request)("…")` as well as `text("…")`.
                 found = list(node.args[:1])
+            elif name_of(node.func) == "text_n":
+                found = list(node.args[:2])
             elif name_of(node.func) == "State":
                 found = list(node.args[1:])
             elif name_of(node.func) == "Question":

@@ -11,6 +11,7 @@ from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import COUNT, RATE, SECONDS_MAX, SIZE_MAX, Number
 from aerobee.cli.output import Output, echo, output_options, progress
+from aerobee.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,9 +199,10 @@ def report(
         output.record(figures)
         output.rows({"of": name, **values} for name, values in latencies.items())
     for failed in outcome.failed.values():
-        complain(f"{failed.times} sends failed: {failed.text}")
+        complain(f"{counted(failed.times, 'send')} failed: {failed.text}")
     if outcome.unsent:
-        complain(f"{outcome.unsent} messages were not sent: the rate was not reached")
+        unsent = counted(outcome.unsent, "message was", "messages were")
+        complain(f"{unsent} not sent: the rate was not reached")
     return FAILED if outcome.failures or outcome.unsent or outcome.lost else DONE
 
 

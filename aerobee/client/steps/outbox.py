@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.producer_batch import ProducerBatch, together
+from aerobee.counted import counted
 from aerobee.errors import (
     AerobeeError,
     ClientClosedError,
@@ -154,7 +155,7 @@ class Outbox:
         if left_s <= 0:
             raise RequestTimeoutError(
                 f"sending to topic {outgoing.batch.topic}: the outbox stayed full, "
-                f"{len(self._open)} messages and {self._bytes} bytes wait in it"
+                f"{counted(len(self._open), 'message')} and {self._bytes} bytes wait in it"
             )
         self._room.clear()
         yield Wait(self._room, left_s)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
+from aerobee.counted import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -47,20 +49,21 @@ def findings_of(row: Row) -> list[Row]:
     name, lag = row["group"], row["lag_at_least"]
     advice = f"aerobee group doctor {quote(name)}"
     findings: list[Row] = []
+    behind = counted(lag, "message")
     if row["system"]:
         return findings
     if lag > 0 and row["enabled"] is False:
-        text = f"group {name} is paused, {lag} messages behind"
+        text = f"group {name} is paused, {behind} behind"
         resume = f"aerobee group resume {quote(name)}"
         findings.append(finding("warning", "paused", text, resume, group=name))
     elif lag > 0 and row["members"] == 0:
-        text = f"group {name} has no member online, {lag} messages behind"
+        text = f"group {name} has no member online, {behind} behind"
         findings.append(finding("warning", "no_member", text, advice, group=name))
     elif lag > 0 and (row["lag_s"] or 0.0) > LATE_S:
-        text = f"group {name} is {row['lag_s']:.0f} s behind, {lag} messages"
+        text = f"group {name} is {row['lag_s']:.0f} s behind, {behind}"
         findings.append(finding("warning", "late", text, advice, group=name))
     if row["dead_letters"]:
-        text = f"group {name} has {row['dead_letters']} dead letters"
+        text = f"group {name} has {counted(row['dead_letters'], 'dead letter')}"
         listing = f"aerobee dlq list {quote(name)}"
         findings.append(finding("note", "dead_letters", text, listing, group=name))
     return findings

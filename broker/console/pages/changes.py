@@ -12,6 +12,7 @@ from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.pages import formats, states
 from aerobee.broker.console.pages.frame import Fields, form_of, given_fields, viewer_of
 from aerobee.broker.console.pages.links import link
+from aerobee.broker.console.pages.rendering import counting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -275,24 +276,29 @@ def _position(query: Fields) -> str:
 def _movement(moves: Sequence[Mapping[str, Any]], text: Callable[..., str], *, done: bool) -> str:
     """The meaning of moved offsets: messages that come again, and messages that never come."""
     back, ahead, queues = states.moved(moves)
-    values = {"queues": queues, "n": formats.number(back)}
-    parts = []
-    if back:
+    text_n, parts = counting(text), []
+    if back and done:
         parts.append(
-            text("{n} messages of {queues} queues are delivered again.", **values)
-            if done
-            else text("{n} messages of {queues} queues will be delivered again.", **values)
+            text_n("{n} message is delivered again.", "{n} messages are delivered again.", back)
         )
-    if ahead:
-        values["n"] = formats.number(ahead)
+    elif back:
         parts.append(
-            text("{n} messages of {queues} queues are skipped.", **values)
-            if done
-            else text(
-                "{n} messages of {queues} queues will be skipped: the group never gets them.",
-                **values,
+            text_n(
+                "{n} message will be delivered again.",
+                "{n} messages will be delivered again.",
+                back,
+            )
+        )
+    if ahead and done:
+        parts.append(text_n("{n} message is skipped.", "{n} messages are skipped.", ahead))
+    elif ahead:
+        parts.append(
+            text_n(
+                "{n} message will be skipped: the group never gets it.",
+                "{n} messages will be skipped: the group never gets them.",
+                ahead,
             )
         )
     if not parts:
-        parts.append(text("{queues} queues get an offset.", queues=queues))
+        parts.append(text_n("{n} queue gets an offset.", "{n} queues get an offset.", queues))
     return " ".join(parts)

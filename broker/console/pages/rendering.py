@@ -81,7 +81,7 @@ class Rendering:
             return formats.duration(seconds, language)
 
         return self._templates[name].render(
-            shown, language=language, t=text, t_n=_counting(text), duration=duration
+            shown, language=language, t=text, t_n=counting(text), duration=duration
         )
 
     def translator(self, language: str) -> Callable[..., str]:
@@ -104,7 +104,7 @@ def unchanged(text: object) -> Markup:
     return escape(text)
 
 
-def _counting(text: Callable[..., str]) -> Callable[..., str]:
+def counting(text: Callable[..., str]) -> Callable[..., str]:
     """The function for texts with a number `n`: one for 1, another for all else."""
 
     def counted(single: str, many: str, n: float | None, /, **values: object) -> str:

@@ -97,7 +97,7 @@ def test_dead_letters_are_listed_and_sent_again_once(call: Call, topic: str, gro
     assert done.out.endswith("3 letters would be sent again; --yes does it\n")
     assert call("message", "tail", topic, "--format", "body").out == "0\n1\n2\n"
     assert call("dlq", "redrive", group, "--max", "2", "--yes").out == "2 letters sent again\n"
-    assert call("dlq", "redrive", group, "--yes").out == "1 letters sent again\n"
+    assert call("dlq", "redrive", group, "--yes").out == "1 letter sent again\n"
     assert call("dlq", "redrive", group, "--yes").out == "0 letters sent again\n"
     printed = call("message", "tail", topic, "--format", "{header.n}{body}").out
     assert sorted(printed.splitlines()) == ["00", "00", "11", "11", "22", "22"]
@@ -138,7 +138,7 @@ def test_what_a_former_version_has_sent_again_is_not_sent_once_more(call: Call, 
     former = f"aerobee_redrive_{group}"
     call("group", "create", former)
     assert call("group", "reset", former, f"%DLQ%{group}", "--to", "offset:2", "--yes").code == 0
-    assert call("dlq", "redrive", group, "--yes").out == "1 letters sent again\n"
+    assert call("dlq", "redrive", group, "--yes").out == "1 letter sent again\n"
     assert former not in [row["group"] for row in call("group", "list", "--json").document]
     assert call("dlq", "redrive", group, "--yes").out == "0 letters sent again\n"
 
@@ -151,7 +151,7 @@ def test_letters_are_picked_out_edited_and_dropped_each_once(
     refused = call("dlq", "drop", group, "--yes")
     assert (refused.code, "--all" in refused.err) == (2, True)
     assert call("dlq", "drop", group, "--id", second["place"]).out.endswith(
-        "1 letters would be dropped\n"
+        "1 letter would be dropped\n"
     )
     done = call("dlq", "drop", group, "--id", second["place"], "--yes", "--json")
     assert [(row["place"], row["dropped"]) for row in done.document] == [(second["place"], True)]
@@ -162,7 +162,7 @@ def test_letters_are_picked_out_edited_and_dropped_each_once(
     states = {row["place"]: row["done"] for row in call("dlq", "list", group, "--json").document}
     assert states == {first["place"]: False, second["place"]: True, third["place"]: True}
     assert call("dlq", "redrive", group, "--tag", "none", "--yes").out == "0 letters sent again\n"
-    assert call("dlq", "redrive", group, "--yes").out == "1 letters sent again\n"
+    assert call("dlq", "redrive", group, "--yes").out == "1 letter sent again\n"
     assert call("dlq", "redrive", group, "--yes").out == "0 letters sent again\n"
     printed = call("message", "tail", topic, "--format", "{header.n}{body}{tag}").out
     assert sorted(printed.splitlines()) == ["00A", "00A", "11A", "22A", "9mendedB"]
@@ -179,7 +179,7 @@ def test_marks_of_letters_go_when_all_before_them_are_done(call: Call, group: st
     for letter in (first, second):
         call("dlq", "drop", group, "--id", letter["id"], "--yes")
     assert marks() == 2
-    assert call("dlq", "redrive", group, "--yes").out == "1 letters sent again\n"
+    assert call("dlq", "redrive", group, "--yes").out == "1 letter sent again\n"
     assert marks() == 0
 
 

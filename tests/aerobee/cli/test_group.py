@@ -44,7 +44,7 @@ def test_groups_are_listed_with_their_lag(call: Call, topic: str, group: str) ->
 def test_lag_is_shown_queue_by_queue(call: Call, topic: str, group: str) -> None:
     (row,) = call("group", "lag", group, "--json").document
     assert (row["topic"], row["queue"], row["end"], row["lag"]) == (topic, 0, 3, 2)
-    assert call("group", "lag", group).out.endswith("2 messages behind in 1 queues\n")
+    assert call("group", "lag", group).out.endswith("2 messages behind in 1 queue\n")
     done = call("group", "lag", "nobody")
     assert (done.code, done.err) == (1, "aerobee: no broker knows group nobody\n")
 
@@ -58,7 +58,7 @@ def test_the_lag_of_the_last_hour_is_told_without_prometheus(
     call("group", "create", "g")
     call("group", "reset", "g", "t", "--to", "first", "--yes")
     done = call("group", "lag", "g", "--history")
-    assert (done.code, done.out) == (0, "0 messages behind in 1 queues\n")
+    assert (done.code, done.out) == (0, "0 messages behind in 1 queue\n")
     assert done.err.startswith("no lag is noted yet: brokers do it every ten minutes")
     for count in (2, 3):
         assert call("produce", "t", "x", "--count", str(count)).code == 0
@@ -69,7 +69,7 @@ def test_the_lag_of_the_last_hour_is_told_without_prometheus(
     done = call("group", "lag", "g", "--history")
     assert (len(done.out.splitlines()), done.out.splitlines()[-1]) == (
         4,
-        "5 messages behind in 1 queues",
+        "5 messages behind in 1 queue",
     )
     assert call("group", "lag", "nobody", "--history").code == 1
 
@@ -86,7 +86,7 @@ def test_a_history_obeys_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_reset_asks_and_a_dry_run_changes_nothing(call: Call, topic: str, group: str) -> None:
     done = call("group", "reset", group, topic, "--to", "last", "--dry-run")
-    assert done.out.endswith("1 queues would be moved\n")
+    assert done.out.endswith("1 queue would be moved\n")
     assert call("group", "reset", group, topic, "--to", "last", given="n\n").code == 1
     assert call("group", "lag", group, "--json").document[0]["lag"] == 2
     done = call("group", "reset", group, topic, "--to", "1h ago", "--back-only", "--yes", "--json")
@@ -178,7 +178,7 @@ def test_offsets_are_cloned_and_groups_described_and_deleted(
 ) -> None:
     other = f"{group}-other"
     call("group", "create", other, "--retries", "2")
-    assert call("group", "clone", group, other, "--yes").out.endswith("1 queues moved\n")
+    assert call("group", "clone", group, other, "--yes").out.endswith("1 queue moved\n")
     for pair in ((group, "nobody"), ("nobody", other)):
         done = call("group", "clone", *pair, "--yes")
         assert (done.code, done.err) == (1, "aerobee: no broker knows group nobody\n")

@@ -113,7 +113,7 @@ def test_settings_that_let_nobody_copy_or_wait_for_nobody(
     until_found(first, "too_few_in_sync")
     assert second.address in str(until_found(first, "not_reachable"))
     text = ended(first, "doctor").out
-    assert "error: sends need 1 slaves and 0 are in sync" in text
+    assert "error: slaves in sync: 0, and sends need 1" in text
     assert "  to do: bring the missing slaves back" in text
     second.start()
     until_well(first)

@@ -91,7 +91,7 @@ def test_a_hole_says_what_it_is_and_how_many_messages_are_lost(root: Path) -> No
         file.write(bytes(size))
     said = run("verify", root).stdout
     assert f"at {at}: a hole: zeros where messages were; {size} bytes cannot be read" in said
-    assert said.endswith("; 1 messages are lost\n")
+    assert said.endswith("; 1 message is lost\n")
 
 
 def test_a_dump_shows_what_is_wanted_and_ends_with_3_behind_damage(root: Path) -> None:

@@ -78,7 +78,7 @@ def test_shrinking_says_what_becomes_invisible_and_asks(call: Call, topic: str) 
     for words in (("alter", topic, "--queues", "2"), ("create", topic, "--queues", "2")):
         done = call("topic", *words, given="n\n")
         assert done.code == 1
-        assert f"5 messages of {topic} become invisible" in done.err
+        assert f"consumers will not see 5 messages of {topic}" in done.err
     assert len(call("topic", "describe", topic, "--json").document["queues"]) == 4
     assert call("topic", "alter", topic, "--queues", "2", given="y\n").code == 0
     assert call("topic", "alter", topic, "--queues", "1", "--yes").code == 0

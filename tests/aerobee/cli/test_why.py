@@ -1,5 +1,6 @@
 """`aerobee why` of messages in each of their states."""
 
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -234,6 +235,10 @@ def test_a_delay_and_a_timer_say_until_when(call: Call, topic: str, producer: Pr
     assert "delayed by level 18 until" in answer["text"]
     (copy,) = answer["copies"]
     assert (copy["kind"], copy["waits"]) == ("delayed", True)
+    absent = call("message", "get", slow.message_id, "--topic", topic)
+    assert absent.code == 1
+    told = shlex.split(absent.err.partition("this finds it: aerobee ")[2])
+    assert "delayed by level 18 until" in call(*told).out
     timed = producer.send(Message(topic, b"x", delay=A_MINUTE_S))
     answer = until(call, timed.message_id, topic, lambda one: one["found"])
     assert "waits for its time" in answer["text"]

@@ -289,7 +289,7 @@ def test_a_dry_run_of_a_reset_needs_no_users(anybody: ConsoleClient, seen: str) 
     ).value
     assert (row["before"], row["after"]) == (1, 0)
     page = anybody.request("GET", "/reset?group=billing&topic=Orders&where=first").body.decode()
-    assert "1 messages of 1 queues will be delivered again." in page
+    assert "1 message will be delivered again." in page
     assert "This is a preview" in page
     assert "Move the offsets</button>" not in page
 

@@ -14,6 +14,7 @@ from aerobee.client.steps.admin.clients import subscriptions
 from aerobee.client.steps.admin.group_case import Case, names, total
 from aerobee.client.steps.admin.queue_findings import QUEUE_RULES
 from aerobee.client.steps.admin.topics import instant
+from aerobee.counted import counted
 from aerobee.diagnosis import Finding, GroupDiagnosis, Severity
 from aerobee.errors import PermissionDeniedError
 from aerobee.store.format.system_names import RETRY_PREFIX
@@ -151,10 +152,11 @@ def nobody(case: Case) -> Iterator[Finding]:
     if case.look.connections or case.look.is_partial:
         return
     lag = total(case.queues)
+    waits = counted(lag, "message waits", "messages wait") if lag else "no messages wait"
     yield Finding(
         kind="nobody_online",
         severity=Severity.ERROR if lag else Severity.NOTE,
-        text=f"no member of the group is connected, and {lag or 'no'} messages wait",
+        text=f"no member of the group is connected, and {waits}",
         advice="start a consumer of the group; check its name server and group name if one runs",
     )
 

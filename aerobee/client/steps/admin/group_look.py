@@ -15,6 +15,7 @@ from aerobee.client.steps.admin.clients import MEMBER_S, SILENT_MAX, consumers_a
 from aerobee.client.steps.admin.groups import configs_at, lags_at
 from aerobee.client.steps.admin.topics import bounds_in, described, routed_config
 from aerobee.client.wire_queues import from_wire
+from aerobee.counted import counted
 from aerobee.errors import (
     AerobeeError,
     BrokerError,
@@ -171,7 +172,9 @@ def ask_members(routes: Routes, look: GroupLook) -> Steps[None]:
     clients = list(dict.fromkeys(connection.client_id for _, connection in look.members()))
     for number, client_id in enumerate(clients):
         if number >= ACCOUNTS_MAX or len(look.silent) >= SILENT_MAX:
-            look.unknown.append(f"{len(clients) - number} members were not asked")
+            look.unknown.append(
+                f"{counted(len(clients) - number, 'member was', 'members were')} not asked"
+            )
             break
         try:
             info = yield from running_info(routes, look.group, client_id, within_s=MEMBER_S)

@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from aerobee.client.steps.admin.topics import instant
+from aerobee.counted import counted
 from aerobee.diagnosis import CopyKind, GroupProgress, GroupState
 
 if TYPE_CHECKING:
@@ -146,11 +147,16 @@ def by_offset(view: GroupView, message: ReceivedMessage) -> Iterator[Verdict]:
     for info in view.infos:
         if any(holds(queue, message) for queue in info.queues):
             yield GroupState.IN_FLIGHT, f"in the hands of {info.client_id}, not done yet", None
-    who = "nobody is online" if not view.online.members else f"{len(view.online.members)} members"
+    who = (
+        "nobody is online"
+        if not view.online.members
+        else counted(len(view.online.members), "member")
+    )
     if offset is None:
         text = f"the group has no offset in this queue: it has not begun there ({who})"
     else:
-        text = f"not reached yet: {place - offset} messages are before it ({who})"
+        before = counted(place - offset, "message is", "messages are")
+        text = f"not reached yet: {before} before it ({who})"
     yield GroupState.NOT_REACHED, text, None
 
 

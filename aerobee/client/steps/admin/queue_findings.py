@@ -11,6 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from aerobee.client.steps.admin.group_case import queue_names, total
+from aerobee.counted import counted
 from aerobee.diagnosis import Finding, Severity
 from aerobee.store.format.system_names import RETRY_PREFIX
 
@@ -44,8 +45,8 @@ def without_owner(case: Case) -> Iterator[Finding]:
     if case.orderly:
         kind = "lock_not_granted"
         text = (
-            "the group consumes in order, and no member has the lock of {queues} ({lag} messages "
-            "wait): another client has it, which may be gone"
+            "the group consumes in order, and no member has the lock of {queues} ({waits}): "
+            "another client has it, which may be gone"
         )
         advice = (
             "wait up to 60 s after the last renewal, then a member gets the lock; if it stays, a "
@@ -53,10 +54,10 @@ def without_owner(case: Case) -> Iterator[Finding]:
         )
     elif settling:
         kind, severity = "rebalancing", Severity.WARNING
-        text = "a member has just started, and {queues} ({lag} messages wait) have no owner yet"
+        text = "a member has just started, and no owner yet has {queues} ({waits})"
         advice = "look again in 20 s"
     else:
-        text = "no member holds {queues}, so {lag} messages wait that nobody pulls"
+        text = "no member holds {queues}, so nobody pulls what waits there ({waits})"
         advice = (
             "see whether members have the same strategy, client ids of their own and the same view "
             "of the group; restart those that are stuck"
@@ -64,7 +65,9 @@ def without_owner(case: Case) -> Iterator[Finding]:
     yield Finding(
         kind=kind,
         severity=severity,
-        text=text.format(queues=queue_names(free), lag=lag),
+        text=text.format(
+            queues=queue_names(free), waits=counted(lag, "message waits", "messages wait")
+        ),
         advice=advice,
         queues=[queue.queue for queue in free],
     )
@@ -111,7 +114,7 @@ def slow(case: Case) -> Iterator[Finding]:
         yield Finding(
             kind="slow_handler",
             severity=Severity.ERROR,
-            text=f"{owner} holds {sum(queue.cached for queue in stuck)} messages of "
+            text=f"{owner} holds {counted(sum(queue.cached for queue in stuck), 'message')} of "
             f"{queue_names(stuck)} and its handler has taken none for {longest:.0f} s: it is slow "
             "or stuck",
             advice="see what its threads do: "
@@ -174,7 +177,7 @@ def misplaced(case: Case) -> Iterator[Finding]:
         yield Finding(
             kind="messages_expired",
             severity=Severity.WARNING,
-            text=f"{count} messages of {queue_names(lost)} were deleted by clean-up before the "
+            text=f"clean-up deleted {counted(count, 'message')} of {queue_names(lost)} before the "
             "group consumed them",
             advice="nothing brings them back; keep messages longer (fileReservedTime) or consume "
             "faster",
@@ -182,22 +185,28 @@ def misplaced(case: Case) -> Iterator[Finding]:
         )
 
 
-def backlog(case: Case) -> Iterator[Finding]:
-    """The retry and dead-letter topics have messages."""
+def tried_again(case: Case) -> Iterator[Finding]:
+    """The retry topic has messages."""
     retries = total(queue for queue in case.queues if queue.queue.topic.startswith(RETRY_PREFIX))
     if retries:
+        tried = counted(retries, "message failed and waits", "messages failed and wait")
         yield Finding(
             kind="retries_wait",
             severity=Severity.WARNING,
-            text=f"{retries} messages failed and wait in the retry topic to be tried again",
+            text=f"{tried} in the retry topic to be tried again",
             advice="see why the handler fails; retries are consumed beside new messages",
         )
+
+
+def dead_letters(case: Case) -> Iterator[Finding]:
+    """The dead-letter topic has messages."""
     if case.look.dead_letters:
-        name = quote(case.look.group)
+        name, count = quote(case.look.group), case.look.dead_letters
+        given_up = counted(count, "message was given up and lies", "messages were given up and lie")
         yield Finding(
             kind="dead_letters",
             severity=Severity.WARNING,
-            text=f"{case.look.dead_letters} messages were given up and lie with the dead letters",
+            text=f"{given_up} with the dead letters",
             advice=f"aerobee dlq list {name}; aerobee dlq redrive {name}",
         )
 
@@ -219,11 +228,12 @@ def running_late(case: Case) -> Iterator[Finding]:
     late = [queue for queue in case.behind if (queue.waiting_s or 0.0) > case.slow_after_s]
     if late and case.look.connections:
         longest = max(queue.waiting_s or 0.0 for queue in late)
+        waits = counted(total(late), "message waits", "messages wait")
         yield Finding(
             kind="behind",
             severity=Severity.NOTE,
-            text=f"{total(late)} messages wait, the oldest of them for {longest:.0f} s; the group "
-            f"is given {case.look.consume_tps:.1f} messages a second",
+            text=f"{waits}, the oldest of them for {longest:.0f} s; the group is given "
+            f"{case.look.consume_tps:.1f} messages a second",
             advice="add members (up to the number of queues) or threads if it does not get less",
             queues=[queue.queue for queue in late],
         )
@@ -236,7 +246,8 @@ QUEUE_RULES: Sequence[Callable[[Case], Iterator[Finding]]] = (
     slow,
     not_pulling,
     misplaced,
-    backlog,
+    tried_again,
+    dead_letters,
     broadcasting,
     running_late,
 )

@@ -53,7 +53,7 @@ def test_a_send_that_fails_says_why(call: Call) -> None:
     )
     assert done.code == 1
     assert (
-        "1 sends failed: ConfigurationError: clients may not send to topic SCHEDULE_TOPIC_XXXX"
+        "1 send failed: ConfigurationError: clients may not send to topic SCHEDULE_TOPIC_XXXX"
         in done.err
     )
 

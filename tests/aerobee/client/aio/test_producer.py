@@ -146,7 +146,7 @@ async def test_a_close_raises_what_is_not_stored_and_nobody_asked_for(
     await producer.__aenter__()
     refused = await producer.send_soon(Message(topic, bytes(5 << 20)))
     stored = await producer.send_soon(Message(topic, b"x"))
-    with pytest.raises(UndeliveredError, match="1 messages not sent") as raised:
+    with pytest.raises(UndeliveredError, match="1 message not sent") as raised:
         await producer.__aexit__(None, None, None)
     assert [message for message, _ in raised.value.failed] == [refused.message]
     assert (await outcome_of(stored)).ok
@@ -168,7 +168,7 @@ async def test_the_exception_of_a_block_comes_out_with_a_note_of_what_is_not_sen
             raise raised
     assert caught.value is raised
     [note] = raised.__notes__
-    assert note.startswith("and closing failed: UndeliveredError: 1 messages not sent")
+    assert note.startswith("and closing failed: UndeliveredError: 1 message not sent")
     logged = [one.message for one in caplog.records if "closing failed" in one.message]
     assert len(logged) == (own is KeyboardInterrupt)
 

@@ -213,7 +213,7 @@ def test_a_full_outbox_takes_no_more_until_its_time_is_over(stage: Stage) -> Non
 def test_bytes_fill_it_too_but_one_message_always_fits(stage: Stage) -> None:
     on = play(stage, outbox_bytes=1000, compression=None)
     on.accept(Message("T", bytes(5000)))
-    with pytest.raises(RequestTimeoutError, match="1 messages and 5"):
+    with pytest.raises(RequestTimeoutError, match="1 message and 5"):
         on.accept(Message("T", b"1"))
 
 
@@ -226,7 +226,7 @@ def test_a_failure_that_was_asked_for_is_told_once(stage: Stage) -> None:
         stage.perform(on.outbox.outcome(asked))
     on.accept(Message("T", b"not asked"))
     on.work()
-    with pytest.raises(UndeliveredError, match=r"1 messages not sent: .*not yours") as raised:
+    with pytest.raises(UndeliveredError, match=r"1 message not sent: .*not yours") as raised:
         stage.perform(on.outbox.flush())
     ((message, error),) = raised.value.failed
     assert (message.body, error.code, raised.value.code) == (b"not asked", 16, 16)
