@@ -156,6 +156,8 @@ class GroupCommands:
             problem = (
                 f"member {number} is not in the sync set {list(members)}: it may lack messages"
             )
+        elif status is not None and status.record is not None and status.record.unfit:
+            problem = f"it would not take the lease: {status.record.unfit}"
         elif number > 0:
             return number
         raise refused(f"nothing was changed; {address}: {problem}")

@@ -24,7 +24,7 @@ from aerobee.broker.replication.master_calls import MasterAddress, MasterRefused
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.bodies.controller import EpochEntryCache
 from aerobee.remoting.wire.bodies.queue import MessageQueue
-from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
+from aerobee.remoting.wire.bodies.statistics import GroupRecord, HARuntimeInfo
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.admin import (
@@ -889,9 +889,10 @@ async def test_only_a_master_switches(tmp_path: Path) -> None:
 class SaysItsNumber:
     """The link to a slave with this number."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, unfit: str = "") -> None:
+        record = GroupRecord(epoch=1, master=1, sync_set=[1, 2], set_epoch=1, unfit=unfit)
         self.body = HARuntimeInfo(
-            master=False, broker_id=number, master_commit_log_max_offset=0
+            master=False, broker_id=number, master_commit_log_max_offset=0, record=record
         ).to_bytes()
 
     @asynccontextmanager
@@ -901,6 +902,20 @@ class SaysItsNumber:
     async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command:
         await trio.lowlevel.checkpoint()
         return Command(code=0, body=self.body)
+
+
+async def test_a_member_that_would_not_take_the_lease_is_given_none(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        assert one.decider.record is not None
+        one.decider.record = with_set(one.decider.record, (1, 2))
+        one.decider.tell()
+        one.member.known.note(one.decider.sight())
+        damaged = SaysItsNumber(2, "its log is damaged").connect
+        orders = commands.GroupCommands(one.desk.broker.core, one.member, damaged)
+        with pytest.raises(Refusal, match="would not take the lease: its log is damaged"):
+            await orders.switch(Switch(to="127.0.0.1:1"), NOBODY, NOBODY)
+        assert one.member.leads
 
 
 @pytest.mark.parametrize("taken_by", [2, 3])
