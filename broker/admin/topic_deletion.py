@@ -114,7 +114,7 @@ class TopicDeletion:
             await when_saved(self.saved, "deletion")
             try:
                 await self.store.space.queues.destroy_dispatched(
-                    lambda queue: queue.topic in names and not self.role.is_slave
+                    lambda queue: queue.topic in names and self.role.serves
                 )
             except TimeoutError as error:
                 raise Refusal(
@@ -123,7 +123,7 @@ class TopicDeletion:
             # A recovery scans the log from its last recovery point, and after this flush there
             # are no records of these topics.
             await self.store.flush_queues()
-            if self.role.is_slave:
+            if not self.role.serves:
                 raise Refusal(ResponseCode.SYSTEM_ERROR, NO_MASTER)
             was_read = any(self.offsets.groups_of(topic) for topic in doomed)
             for topic in doomed:

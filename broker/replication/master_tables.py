@@ -60,7 +60,7 @@ CHANGES_S: Final = 1.0
 CHANGES_PART: Final = 20
 """A slave spends at most one part of its time in so many on these copies."""
 
-UNREADABLE: Final = (ValueError, TypeError, AttributeError)
+UNREADABLE: Final = (ValueError, TypeError, AttributeError, OverflowError)
 """The errors of a table of another shape; BodyError is one of the remoting."""
 
 WITHOUT_TIMERS: Final = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR)

@@ -36,9 +36,9 @@ OF_OTHERS: Final = 0o007
 """The permissions of users who are neither the owner nor in its group."""
 REFERENCE_ESCAPED: Final = b'"$ref"', b'"\\u0024ref"'
 """In names of clients `$ref` is ordinary text; unescaped, fastjson takes it for a reference."""
-UNREADABLE = (ValueError, TypeError, AttributeError, RecursionError, BodyError)
-"""The errors of a reader for a document of another shape: a list for a table, a word for a number,
-thousands of brackets in each other.
+UNREADABLE = (ValueError, TypeError, AttributeError, OverflowError, RecursionError, BodyError)
+"""The errors of a reader for a document of another shape: a list for a table, a word or infinity
+for a number, thousands of brackets in each other.
 """
 
 

@@ -171,10 +171,6 @@ class QueueCleanup:
             lambda queue: 0 <= queue.max_physical_offset <= min_offset and not keep(queue.topic)
         )
 
-    async def destroy_unused(self, keep: Callable[[str], bool]) -> list[tuple[str, int]]:
-        """Delete queues of unknown topics."""
-        return await self.destroy(lambda queue: not keep(queue.topic))
-
     async def destroy_topics(self, topics: Collection[str]) -> list[tuple[str, int]]:
         """Delete the queues of these topics, as `destroy_dispatched`. Raises: TimeoutError."""
         return await self.destroy_dispatched(lambda queue: queue.topic in topics)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.consumers.consumer_offsets import offsets_of
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.saved.json_file import JsonFile
 from aerobee.store.files.disk import Disk
@@ -99,6 +100,12 @@ def test_an_unreadable_file_is_replaced_by_its_backup(
     if content is not None:
         (tmp_path / "topics.json").write_bytes(content)
     assert json_file(tmp_path).load(whole) == {"a": 1}
+
+
+def test_a_table_with_an_endless_number_is_replaced_by_its_backup(tmp_path: Path) -> None:
+    (tmp_path / "topics.json").write_bytes(b'{"offsetTable":{"t@g":{"0":1e400}}}')
+    (tmp_path / "topics.json.bak").write_bytes(b'{"offsetTable":{"t@g":{"0":7}}}')
+    assert json_file(tmp_path).load(offsets_of) == {"t@g": {0: 7}}
 
 
 def test_an_unreadable_file_is_kept_under_another_name(tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ def test_a_queue_that_was_deleted_and_made_anew_is_the_new_one(
     few = few_queues(tmp_path)
     model = few.model
     model.save_extents()
-    trio.run(model.store.space.queues.destroy_unused, lambda topic: topic != "T1")
+    trio.run(model.store.space.queues.destroy, lambda queue: queue.topic == "T1")
     for key in [key for key in model.queues if key[0] == "T1"]:
         del model.queues[key]
     model.order = [one for one in model.order if one[0] != "T1"]

@@ -243,7 +243,7 @@ async def test_queues_of_forgotten_topics_go_with_the_directory_if_nothing_else_
         put(store, "STAYS", 2)
         assert await store.flush_queues()
         (tmp_path / "consumequeue" / "GONE" / "note").write_text("mine")
-        gone = await store.space.queues.destroy_unused(lambda topic: topic == "STAYS")
+        gone = await store.space.queues.destroy(lambda queue: queue.topic != "STAYS")
         assert gone == [("GONE", 0), ("GONE", 3)]
         left = [path.name for path in (tmp_path / "consumequeue" / "GONE").iterdir()]
         assert left == ["note"]
@@ -257,9 +257,9 @@ async def test_queues_of_forgotten_topics_go_with_the_directory_if_nothing_else_
 async def test_a_queue_that_dispatch_is_not_done_with_stays(tmp_path: Path) -> None:
     async with quiet_store(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH) as (store, _):
         end = store.put(draft("T")).end_offset
-        assert await store.space.queues.destroy_unused(lambda topic: False) == []
+        assert await store.space.queues.destroy(lambda queue: True) == []
         assert await durable(store, end)
-        assert await store.space.queues.destroy_unused(lambda topic: False) == [("T", 0)]
+        assert await store.space.queues.destroy(lambda queue: True) == [("T", 0)]
         end = store.put(draft("T")).end_offset
         assert await durable(store, end)
 
@@ -274,9 +274,9 @@ async def test_a_failing_removal_takes_the_queue_away_all_the_same(
         put(store, "U", 1)
         assert await store.flush_queues()
         disk.faults.append(Fault(name="unlink", path="consumequeue", times=1))
-        assert await store.space.queues.destroy_unused(lambda topic: topic == "U") == [("T", 0)]
+        assert await store.space.queues.destroy(lambda queue: queue.topic != "U") == [("T", 0)]
         assert queue_files(tmp_path, "T") == [0], "loaded again by the next start"
-        assert await store.space.queues.destroy_unused(lambda topic: topic == "U") == []
+        assert await store.space.queues.destroy(lambda queue: queue.topic != "U") == []
         put(store, "T", 1)
 
 
@@ -287,9 +287,9 @@ async def test_others_have_their_turn_while_queues_are_looked_through(
     monkeypatch.setattr("aerobee.store.queues.consume_queues.SLICE", 2)
     looked: list[int] = []
 
-    def stays(topic: str) -> bool:
+    def is_doomed(_: object) -> bool:
         looked[-1] += 1
-        return True
+        return False
 
     async def others() -> None:
         while True:
@@ -302,7 +302,7 @@ async def test_others_have_their_turn_while_queues_are_looked_through(
         nursery.start_soon(others)
         while not looked:
             await trio.lowlevel.checkpoint()
-        assert await store.space.queues.destroy_unused(stays) == []
+        assert await store.space.queues.destroy(is_doomed) == []
         nursery.cancel_scope.cancel()
     assert sum(looked) == 7
     assert max(looked) <= 4, "two slices: trio shuffles whose turn is first"
