@@ -69,15 +69,19 @@ def test_the_page_of_a_message_says_where_its_body_is_as_it_is_stored(
 ) -> None:
     with RawConnection(open_broker.address) as connection:
         for flag in (0, PACKED):
-            fields = send_fields("Unpacked", 0, f=flag)
-            assert connection.call(SEND, fields, b"body").code == 0
+            for topic in ("Unpacked", "%DLQ%unpacked"):
+                fields = send_fields(topic, 0, f=flag)
+                assert connection.call(SEND, fields, b"body").code == 0
     pages = []
     for message in anybody.get("/topics/Unpacked/messages").value:
         place = f"Unpacked/{message['broker']}/0@{message['queue_offset']}"
         page = anybody.request("GET", f"/message?id={quote(place)}")
         assert page.status == 200, page.body
         pages.append("as it is stored: the body does not unpack" in page.body.decode())
-    assert pages == [False, True]
+        letter = {"group": "unpacked", "id": f"%DLQ%{place}".replace("Unpacked", "unpacked")}
+        page = anybody.request("GET", f"/letters/edit?{urlencode(letter)}")
+        pages.append("as it is stored: the body does not unpack" in page.body.decode())
+    assert pages == [False, False, True, True]
 
 
 def test_without_users_nothing_is_changed(anybody: ConsoleClient) -> None:
