@@ -43,7 +43,14 @@ LEFT = {
     ): STRICTER,
 }
 """What h2spec finds, and why it stays."""
-RACES = {("http2/5.1", "half closed (remote): Sends a HEADERS frame")}
+RACES = {
+    ("http2/5.1", "half closed (remote): Sends a DATA frame"),
+    ("http2/5.1", "half closed (remote): Sends a HEADERS frame"),
+    (
+        "http2/6.1",
+        'Sends a DATA frame on the stream that is not in "open" or "half-closed (local)" state',
+    ),
+}
 """What h2spec finds where the answer to its first frames is faster than its next ones."""
 
 
