@@ -258,6 +258,9 @@ PLACES = st.integers(0, (1 << 16) - 1)
 """Modulo a length: times have more or fewer digits, and what is drawn may not depend on a clock."""
 NUMBERS = st.sampled_from([-1, 0, 1, 20, 1_999, 2_000, 1 << 31, 1 << 63, 1 << 70]) | st.integers()
 
+PLACES = st.integers(0, 1 << 16)
+"""Of whatever length the file is: its numbers have more digits or fewer."""
+
 
 def altered(data: st.DataObject, content: bytes) -> bytes:
     """The file with bits, its end, one of its numbers or one of its parts changed."""
