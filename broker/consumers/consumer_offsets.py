@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from aerobee.broker.consumers.first_pulls import FirstPulls
 from aerobee.broker.errors import LimitReached, NoPermission
 from aerobee.broker.saved.data_version import bumped, version_document, version_of
 from aerobee.broker.saved.documents import mapping, object_pieces, unknown_fields
@@ -95,6 +96,7 @@ class ConsumerOffsetTable:
         self.groups_by_topic: dict[str, set[str]] = {}
         self.resets: dict[tuple[str, str, int], int] = {}
         """(group, topic, queue id) → the offset of a reset that is not applied yet."""
+        self.first_pulls = FirstPulls()
         self.version = DataVersion()
         self.version_step = version_step
         self.max_entries = max_entries
@@ -211,6 +213,24 @@ class ConsumerOffsetTable:
         for listener in self.listeners:
             listener((group,))
 
+    def first_pull(
+        self, queue: tuple[str, str, int], queue_offset: int, connection: int, now_ms: int
+    ) -> None:
+        """Reset a group that has got more than the log has. Only while first pulls are awaited.
+
+        `queue` is group, topic, queue id; `connection` the number of the consumer's.
+        """
+        committed = NO_OFFSET if queue in self.resets else self.query(*queue)
+        back = self.first_pulls.pull(queue, queue_offset, connection, committed)
+        if back is not None:
+            self.reset(*queue, back, now_ms)
+
+    def early_commit(
+        self, queue: tuple[str, str, int], commit_offset: int, connection: int
+    ) -> None:
+        """Note a commit that may come from such a consumer. Only while first pulls are awaited."""
+        self.first_pulls.commit(queue, commit_offset, connection, self.query(*queue))
+
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset of a pending reset, returned once; None without one."""
         reset = self.resets.pop((group, topic, queue_id), None)
@@ -313,7 +333,7 @@ class ConsumerOffsetTable:
                 continue
             queues = self.entries.get(key, {})
             for queue_id, consumer_offset in queues.items():
-                end = max_offset(topic, queue_id) if consumer_offset > 0 else consumer_offset
+                end = max_offset(topic, queue_id) if consumer_offset >= 0 else consumer_offset
                 if consumer_offset > end:
                     queues[queue_id] = end
                     self.changes += 1

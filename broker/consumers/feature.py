@@ -156,10 +156,16 @@ class ConsumersFeature(Feature):
     def recovered(self, recovery: Recovery) -> None:
         """Clamp each offset to its queue."""
         finished(self.copy_ended())
+        if self._core.role.is_slave:
+            self.tables.offsets.first_pulls.end()
 
     def copy_ended(self) -> Generator[None, None, None]:
-        """Clamp each offset to its queue: one of the old master may be beyond what came from it."""
-        for moved in self.tables.offsets.clamp(self._core.store.max_offset):
+        """Clamp each offset to its queue: offsets of the old master, and running consumers, may be
+        beyond what came from it.
+        """
+        offsets, core = self.tables.offsets, self._core
+        end_of = offsets.first_pulls.begin(core.store.max_offset, monotonic_ms(core.clock))
+        for moved in offsets.clamp(end_of):
             for cut in moved:
                 log.warning("consumer_offset.clamped", **cut._asdict())
                 yield
@@ -169,11 +175,16 @@ class ConsumersFeature(Feature):
         """Forget locks and open resets: when this is the master again, they are long over."""
         self.tables.locks.clear()
         self.tables.offsets.resets.clear()
+        self.tables.offsets.first_pulls.end()
 
     def scan(self) -> Iterator[None]:
-        """Expire clients whose heartbeats stopped, and locks that were not renewed."""
+        """Expire clients whose heartbeats stopped, locks that were not renewed, and the wait for
+        first pulls.
+        """
         yield from self.client_requests.expire(self._core.config.broker.channel_expired_timeout_ms)
-        yield from self.tables.locks.sweep(monotonic_ms(self._core.clock))
+        now_ms = monotonic_ms(self._core.clock)
+        yield from self.tables.locks.sweep(now_ms)
+        self.tables.offsets.first_pulls.expire(now_ms)
 
     def topic_deleted(self, topic: str) -> None:
         """Forget who has read the topic; members that run keep their filters and locks."""

@@ -112,13 +112,10 @@ class OffsetProcessor:
             queues = max(topic.read_queue_nums, topic.write_queue_nums)
             remark = f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {queues}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
-        stored = self.offsets.commit(
-            header.consumer_group,
-            header.topic,
-            header.queue_id,
-            header.commit_offset,
-            self.clock.now_ms(),
-        )
+        queue = (header.consumer_group, header.topic, header.queue_id)
+        if self.offsets.first_pulls.awaited:
+            self.offsets.early_commit(queue, header.commit_offset, connection.id)
+        stored = self.offsets.commit(*queue, header.commit_offset, self.clock.now_ms())
         return DONE if stored else RESET_BEFORE
 
     def may_have_offset(self, group: str, topic: TopicConfig, queue_id: int) -> bool:

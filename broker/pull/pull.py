@@ -90,6 +90,10 @@ class Pull:
         """Answer with messages, or park the pull until some come."""
         self._check(header)
         matches = self._filter(header)
+        if self._offsets.first_pulls.awaited and self._role.serves:
+            queue = (header.consumer_group, header.topic, header.queue_id)
+            now_ms = self._clock.now_ms()
+            self._offsets.first_pull(queue, header.queue_offset, connection.id, now_ms)
         # In a group offsets are those of its master: what any other one took would be lost with its
         # next copy of them. Consumers commit there as well.
         if header.sys_flag & COMMIT_OFFSET and (self._role.serves or not self._in_group):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -13,6 +14,14 @@ from tests.faults.kills import SHAPE, SMALL_LOG
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.history import History
 from tests.kit.load import Load, Reader
+from tests.kit.raw_client import (
+    RawAnswer,
+    RawConnection,
+    pull_fields,
+    records,
+    send_fields,
+    topic_fields,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +29,19 @@ if TYPE_CHECKING:
     from tests.conftest import StartBroker
 
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
+
+PULL, COMMIT, CREATE_TOPIC, SEND = 11, 15, 17, 310
+OFFSET_MOVED = 21
+QUEUE: dict[str, object] = {"consumerGroup": "g", "topic": "t", "queueId": 0}
+
+
+def send(connection: RawConnection, count: int) -> None:
+    for _ in range(count):
+        assert connection.call(SEND, send_fields("t", 0), b"x").code == 0
+
+
+def pulled(connection: RawConnection, queue_offset: int) -> RawAnswer:
+    return connection.call(PULL, pull_fields("g", "t", 0, queue_offset))
 
 
 def test_a_copy_of_a_broker_held_still_under_load_has_all_that_was_acknowledged(
@@ -45,3 +67,33 @@ def test_a_copy_of_a_broker_held_still_under_load_has_all_that_was_acknowledged(
         assert restored.ready is not None
         assert restored.ready.recovered != "clean"
         history.as_of(held).check(Reader(SHAPE).read_on(restored.address))
+
+
+def test_a_consumer_that_is_ahead_of_a_restored_copy_misses_nothing_that_comes_then(
+    tmp_path: Path,
+) -> None:
+    """It ran on while the copy was older: more comes than it was ahead, before it pulls again."""
+    with BrokerProcess(data=tmp_path / "data") as broker:
+        with RawConnection(broker.address) as connection:
+            connection.call(CREATE_TOPIC, topic_fields("t", 1))
+            send(connection, 50)
+            assert pulled(connection, 20).code == 0, "the group is made by its first pull"
+            assert connection.call(COMMIT, {**QUEUE, "commitOffset": 50}).code == 0
+        assert broker.stop() == 0
+        shutil.copytree(broker.data, tmp_path / "copy")
+        broker.start()
+        with RawConnection(broker.address) as connection:
+            send(connection, 10)
+            assert pulled(connection, 50).code == 0
+        broker.kill()
+        shutil.rmtree(broker.data)
+        shutil.copytree(tmp_path / "copy", broker.data)
+        broker.start()
+        with RawConnection(broker.address) as connection:
+            send(connection, 20)
+            assert connection.call(COMMIT, {**QUEUE, "commitOffset": 60}).code == 0
+            moved = pulled(connection, 60)
+            assert (moved.code, moved.ext["nextBeginOffset"]) == (OFFSET_MOVED, "50")
+            assert pulled(connection, 50).code == 0
+            assert len(list(records(pulled(connection, 50).body))) == 20
+    assert "consumer_offset.beyond" in broker.log.read_text()

@@ -111,6 +111,7 @@ async def test_the_new_master_goes_on_where_the_log_ends(tmp_path: Path) -> None
         slave, end = orders.pair.slave, orders.pair.master.store.commit_log.max_offset
         slave.offsets.commit("g", "t", 0, 7, 1)
         slave.delays.move(3, 9)
+        assert not slave.offsets.first_pulls.awaited
         answer = said(await orders.promote("master-alive"))
         assert answer == {"maxOffset": str(end), "epoch": "1"}
         assert orders.told == [False]
@@ -119,6 +120,7 @@ async def test_the_new_master_goes_on_where_the_log_ends(tmp_path: Path) -> None
         assert (saved.broker_role, saved.epoch, saved.offset) == ("ASYNC_MASTER", 1, end)
         # Offsets of messages that are not here would skip those that come next.
         assert slave.offsets.query("g", "t", 0) == 3
+        assert slave.offsets.first_pulls.awaited, "consumers may have got more from the old master"
         assert slave.delays.offset(3) == 0
         slave.topic()
         sent = await slave.send()
