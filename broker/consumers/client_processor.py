@@ -15,7 +15,6 @@ from aerobee.broker.consumers.clients import BROADCASTING, Client, subscription_
 from aerobee.broker.errors import PropertyFilterOff, Refusal
 from aerobee.broker.filters.sql_filter import SqlFilter
 from aerobee.broker.filters.subscription import TAGS_CHARS_MAX, filter_of, is_tag_type
-from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.client import CheckClientConfigBody, ConsumerList, HeartbeatData
 from aerobee.remoting.wire.bodies.queue import LockBatchRequest, LockBatchResponse, MessageQueue
@@ -27,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from aerobee.broker.config.settings.broker import BrokerOptions
-    from aerobee.broker.consumers.clients import ClientConnection
+    from aerobee.broker.consumers.clients import ClientConnection, Subscription
     from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.filters.consumer_filters import Compiled
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.connection import Connection
@@ -41,8 +41,6 @@ DONE: Final = Answer()
 SHOWN_CHARACTERS: Final = 100
 """How much of an invalid text a log line shows."""
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
-SHORT_BYTES: Final = 16 << 10
-"""A heartbeat up to this size is processed in one step."""
 TAGS_MAX: Final = 2_048
 """Tags, and codes of tags, that a subscription may list beside its expression."""
 
@@ -75,16 +73,12 @@ class ClientProcessor:
 
     def heartbeat(
         self, header: headers.Heartbeat, command: Command, connection: Connection
-    ) -> Answer | Generator[None, None, Answer]:
-        """HEART_BEAT: register the producers and consumers of a connection.
+    ) -> Generator[None, None, Answer]:
+        """HEART_BEAT: register the producers and consumers of a connection, group by group: one
+        heartbeat may have a thousand.
 
         The answer says whether the client must send its subscriptions in full next time.
         """
-        noting = self.note(command, connection)
-        return finished(noting) if len(command.body) <= SHORT_BYTES else noting
-
-    def note(self, command: Command, connection: Connection) -> Generator[None, None, Answer]:
-        """Register group by group: one heartbeat may have a thousand."""
         data = HeartbeatData.from_client(command.body)
         self.check_fits(data, connection)
         client = Client(
@@ -96,7 +90,7 @@ class ClientProcessor:
         )
         subscriptions_wanted = False
         for consumer in data.consumer_data_set:
-            subscriptions_wanted |= self.register(consumer, client, data)
+            subscriptions_wanted |= yield from self.register(consumer, client, data)
             yield
         for producer in data.producer_data_set:
             self.clients.register_producer(producer.group_name, client)
@@ -130,32 +124,38 @@ class ClientProcessor:
         config = self.groups.get(group)
         return config is None or config.retry_queue_nums > 0
 
-    def register(self, consumer: ConsumerData, client: Client, data: HeartbeatData) -> bool:
+    def register(
+        self, consumer: ConsumerData, client: Client, data: HeartbeatData
+    ) -> Generator[None, None, bool]:
         """Register one consumer group of a heartbeat; whether its subscriptions are needed in full.
 
-        A group that may not be created is ignored.
+        A group that may not be created is ignored. Its filters are read in steps, some milliseconds
+        each; then all of it is registered in one.
         """
         name = consumer.group_name
         if self.options.reject_pull_consumer_enable and consumer.consume_type == CONSUME_ACTIVELY:
             return False
+        fingerprint = data.heartbeat_fingerprint
+        full = not (fingerprint and data.without_sub)
+        subscriptions: list[Subscription] | None = None
+        compiled: Compiled = {}
+        if full:
+            subscriptions = yield from read_subscriptions(consumer)
+            compiled = yield from self.filters.compiled(name, consumer.subscription_data_set)
         config = self.groups.find(name, self.clock.now_ms())
         if config is None:
             return False
         self.make_retry_topic(consumer, config)
-        fingerprint = data.heartbeat_fingerprint
-        full = not (fingerprint and data.without_sub)
         changed = self.clients.register_consumer(
             name,
             client,
             consume_type=consumer.consume_type,
             message_model=consumer.message_model,
             consume_from_where=consumer.consume_from_where,
-            subscriptions=[subscription_of(item) for item in consumer.subscription_data_set]
-            if full
-            else None,
+            subscriptions=subscriptions,
         )
         if full:
-            self.register_filters(consumer)
+            self.register_filters(consumer, compiled)
         if changed:
             self.group_changed(name, client_id=client.client_id)
             if config.notify_consumer_ids_changed_enable and consumer.message_model != BROADCASTING:
@@ -168,11 +168,11 @@ class ClientProcessor:
         # broker answers "unchanged" then, and the subscription stays unknown for good.
         return differs or entry is None or not entry.subscribed
 
-    def register_filters(self, consumer: ConsumerData) -> None:
+    def register_filters(self, consumer: ConsumerData, compiled: Compiled) -> None:
         """Register the subscriptions of a group that are not by tags."""
         group = consumer.group_name
         for reason in self.filters.register(
-            group, consumer.subscription_data_set, self.clock.now_ms()
+            group, consumer.subscription_data_set, self.clock.now_ms(), compiled
         ):
             log.warning("filter.refused", group=group, reason=reason)
 
@@ -318,6 +318,17 @@ class ClientProcessor:
         self.clients.check_id(request.client_id, connection, [request.consumer_group])
         self.locks.unlock(request.consumer_group, request.client_id, request.mq_set)
         return DONE
+
+
+def read_subscriptions(
+    consumer: ConsumerData,
+) -> Generator[None, None, list[Subscription]]:
+    """The subscriptions of a group, one in each step: the tags of one may take milliseconds."""
+    subscriptions = []
+    for item in consumer.subscription_data_set:
+        subscriptions.append(subscription_of(item))
+        yield
+    return subscriptions
 
 
 def check_expressions(consumer: ConsumerData) -> None:

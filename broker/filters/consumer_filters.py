@@ -9,7 +9,7 @@ store format §1.7 (ConsumerFilterManager).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aerobee.broker.errors import FilterInvalid
 from aerobee.broker.filters.sql_filter import SqlFilter
@@ -17,7 +17,7 @@ from aerobee.broker.filters.subscription import filter_of, is_tag_type
 from aerobee.broker.saved.documents import mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from aerobee.remoting.wire.bodies.client import SubscriptionData
 
@@ -27,6 +27,9 @@ DEAD_BEFORE_START_MS: Final = 30_000
 """The time of death, before the start, of a filter that was alive in the last run."""
 FILTERS_MAX: Final = 100_000
 """Filters of all groups; one more is not registered."""
+
+Compiled: TypeAlias = "dict[tuple[str | None, str], SqlFilter | str]"
+"""Expression type and text → the filter, or why there is none."""
 
 
 @dataclass(slots=True)
@@ -63,12 +66,14 @@ class ConsumerFilter:
 class ConsumerFilterTable:
     """Topic → group → filter. `changes` counts changes that must be saved.
 
-    Invariant: `topics_of` has a group exactly for the topics where it has a filter.
+    Invariant: `topics_of` has a group exactly for the topics where it has a filter; `count` is the
+    number of filters.
     """
 
     def __init__(self) -> None:
         self.by_topic: dict[str, dict[str, ConsumerFilter]] = {}
         self.topics_of: dict[str, set[str]] = {}
+        self.count = 0
         self.changes = 0
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
@@ -78,8 +83,38 @@ class ConsumerFilterTable:
 
     # ── Clients ──
 
+    def compiled(
+        self, group: str, subscriptions: Iterable[SubscriptionData]
+    ) -> Generator[None, None, Compiled]:
+        """The filters that a group subscribes with, for `register`. Those that it has not had are
+        compiled, one in each step, which takes up to 20 ms.
+        """
+        made: Compiled = {}
+        for data in subscriptions:
+            key = data.expression_type, data.sub_string
+            if key in made or is_tag_type(data.expression_type):
+                continue
+            known = self.get(data.topic, group)
+            if (
+                known is not None
+                and known.sql is not None
+                and (known.expression_type, known.expression) == key
+            ):
+                made[key] = known.sql
+                continue
+            try:
+                made[key] = _sql(*key)
+            except FilterInvalid as error:
+                made[key] = error.remark
+            yield
+        return made
+
     def register(
-        self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
+        self,
+        group: str,
+        subscriptions: Iterable[SubscriptionData],
+        now_ms: int,
+        compiled: Compiled,
     ) -> list[str]:
         """Set the filters of a group from its subscriptions; returns the errors of refused ones.
 
@@ -92,7 +127,7 @@ class ConsumerFilterTable:
                 continue
             topics.add(data.topic)
             try:
-                self.register_one(group, data, now_ms)
+                self.register_one(group, data, now_ms, compiled)
             except FilterInvalid as error:
                 refused.append(f"{data.topic}: {error.remark}")
         for known in self.of_group(group):
@@ -100,14 +135,17 @@ class ConsumerFilterTable:
                 self.die(known, now_ms)
         return refused
 
-    def register_one(self, group: str, data: SubscriptionData, now_ms: int) -> None:
+    def register_one(
+        self, group: str, data: SubscriptionData, now_ms: int, compiled: Compiled
+    ) -> None:
         """Register one subscription. Raises: FilterInvalid; the earlier one is kept then."""
         known = self.get(data.topic, group)
         if known is not None and not known.dead_ms and known.client_version >= data.sub_version:
             return
-        sql = filter_of(data.expression_type, data.sub_string)
-        assert isinstance(sql, SqlFilter), "tags are no filter of this table"
-        if known is None and sum(map(len, self.topics_of.values())) >= FILTERS_MAX:
+        sql = compiled[data.expression_type, data.sub_string]
+        if isinstance(sql, str):
+            raise FilterInvalid(sql)
+        if known is None and self.count >= FILTERS_MAX:
             raise FilterInvalid(f"no room for another filter: {FILTERS_MAX} is the limit")
         same = known is not None and known.expression == data.sub_string
         born_ms = known.born_ms if known is not None and same else now_ms
@@ -157,6 +195,7 @@ class ConsumerFilterTable:
 
     def put(self, entry: ConsumerFilter) -> None:
         """Set the filter of a group on a topic."""
+        self.count += self.get(entry.topic, entry.group) is None
         self.by_topic.setdefault(entry.topic, {})[entry.group] = entry
         self.topics_of.setdefault(entry.group, set()).add(entry.topic)
         self.changes += 1
@@ -176,6 +215,7 @@ class ConsumerFilterTable:
             del self.by_topic[entry.topic]
         if not topics:
             del self.topics_of[entry.group]
+        self.count -= 1
         self.changes += 1
 
     # ── The file ──
@@ -187,7 +227,7 @@ class ConsumerFilterTable:
             for topic, groups in mapping(document, "filterDataByTopic").items()
             for group, fields in mapping(groups, "groupFilterData").items()
         ]
-        self.by_topic, self.topics_of = {}, {}
+        self.by_topic, self.topics_of, self.count = {}, {}, 0
         for entry in entries:
             self.put(entry)
 
@@ -202,6 +242,13 @@ class ConsumerFilterTable:
                 for topic, groups in self.by_topic.items()
             }
         }
+
+
+def _sql(expression_type: str | None, text: str) -> SqlFilter:
+    """The filter of a subscription that is not by tags. Raises: FilterInvalid."""
+    sql = filter_of(expression_type, text)
+    assert isinstance(sql, SqlFilter), "tags are no filter of this table"
+    return sql
 
 
 def entry_of(topic: str, group: str, fields: Mapping[str, Any], dead_ms: int) -> ConsumerFilter:

@@ -17,6 +17,7 @@ EXT_ADDRESS_MAX = -2_147_483_649
 """A code at or below this is an address in consumequeue_ext, never a hash or a time."""
 
 
+SEPARATOR = "||"
 KEPT_CHARS = 128
 """Of longer texts the hash is not kept: they are rare, and would be kept as well."""
 
@@ -79,6 +80,11 @@ def hash_of(code: int) -> int | None:
     return ((code + 0x8000_0000) & 0xFFFFFFFF) - 0x8000_0000
 
 
+def names_tags(expression: str) -> bool:
+    """Whether an expression is more than separators; a blank counts, as in Java."""
+    return any(expression.split(SEPARATOR))
+
+
 class TagFilter:
     """The messages that a subscription expression lets through, by tags code.
 
@@ -99,9 +105,9 @@ class TagFilter:
         """
         if not expression or expression == "*":
             return ALL
-        pieces = expression.split("||")
-        if not any(pieces):
+        if not names_tags(expression):
             raise ValueError(f"subscription expression {expression!r} names no tag")
+        pieces = expression.split(SEPARATOR)
         return cls(java_hash(tag) for piece in pieces if (tag := piece.strip()))
 
     def matches(self, code: int) -> bool:

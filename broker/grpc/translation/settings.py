@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from aerobee.broker.filters.subscription import TAGS_CHARS_MAX
 from aerobee.broker.grpc.translation.names import group_of, topic_of
 from aerobee.broker.grpc.translation.polling import version_of
 from aerobee.broker.grpc.translation.received import INT32_MAX, set_time
@@ -19,7 +20,7 @@ from aerobee.remoting.wire.bodies.client import (
     ProducerData,
     SubscriptionData,
 )
-from aerobee.store.format.tags import TagFilter
+from aerobee.store.format.tags import names_tags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -217,12 +218,16 @@ def expression_of(expression: Any) -> tuple[str, str]:
             Code.ILLEGAL_FILTER_EXPRESSION, f"filter type {expression.type} is not known"
         )
     if kind == "TAG":
-        try:
-            TagFilter.parse(text)
-        except ValueError:
+        # Not more than this: its hashes take long, and nobody has shown an account yet.
+        if len(text) > TAGS_CHARS_MAX:
+            raise RpcRefused(
+                Code.ILLEGAL_FILTER_EXPRESSION,
+                f"tags of {len(text)} characters, at most {TAGS_CHARS_MAX} are read",
+            )
+        if not names_tags(text):
             raise RpcRefused(
                 Code.ILLEGAL_FILTER_EXPRESSION,
                 f"subString split error: {quoted(text)} names no tag, expression format is not"
                 " correct",
-            ) from None
+            )
     return kind, text

@@ -21,9 +21,9 @@ from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.server.routes import finished
-from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers import client as headers
 from tests.broker.peers import HandClock, Peer, request
 
@@ -108,8 +108,7 @@ class Desk:
             **fields,
         }
         command = request(RequestCode.HEART_BEAT, json.dumps(body).encode())
-        outcome = self.processor.heartbeat(headers.Heartbeat(), command, peer)
-        answer = outcome if isinstance(outcome, Answer) else finished(outcome)
+        answer = finished(self.processor.heartbeat(headers.Heartbeat(), command, peer))
         assert answer.code == 0
         assert answer.remark is None
         header = answer.header
@@ -217,9 +216,8 @@ def test_heartbeats_of_clients_in_other_languages_are_read(desk: Desk) -> None:
         b'{"subString":"*","subVersion":"1700000000000","topic":"%RETRY%g"}]}],'
         b'"producerDataSet":[]}\n'
     )
-    desk.processor.heartbeat(
-        headers.Heartbeat(), request(RequestCode.HEART_BEAT, body), desk.peer()
-    )
+    command = request(RequestCode.HEART_BEAT, body)
+    finished(desk.processor.heartbeat(headers.Heartbeat(), command, desk.peer()))
     entry = desk.clients.group("g")
     assert entry is not None
     assert (entry.message_model, entry.consume_type) == ("CLUSTERING", "CONSUME_PASSIVELY")
@@ -231,10 +229,9 @@ def test_heartbeats_of_clients_in_other_languages_are_read(desk: Desk) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"consumerDataSet":5}'])
 def test_a_heartbeat_that_does_not_decode_changes_nothing(desk: Desk, body: bytes) -> None:
+    command = request(RequestCode.HEART_BEAT, body)
     with pytest.raises(BodyError):
-        desk.processor.heartbeat(
-            headers.Heartbeat(), request(RequestCode.HEART_BEAT, body), desk.peer()
-        )
+        finished(desk.processor.heartbeat(headers.Heartbeat(), command, desk.peer()))
     assert desk.clients.consumers == {}
 
 
@@ -610,8 +607,40 @@ def test_a_heartbeat_of_many_groups_gives_way_between_them() -> None:
     }
     command = request(RequestCode.HEART_BEAT, json.dumps(body).encode())
     steps = desk.processor.heartbeat(headers.Heartbeat(), command, desk.peer())
-    assert not isinstance(steps, Answer)
     assert sum(1 for _ in steps) == 1_000
+
+
+def sql_heartbeat(texts: list[str]) -> Command:
+    """A heartbeat of one group with a filter in SQL on each of some topics."""
+    wanted = [
+        {"topic": f"t{at}", "subString": text, "expressionType": "SQL92", "subVersion": 1}
+        for at, text in enumerate(texts)
+    ]
+    consumers = [{"groupName": "g", "subscriptionDataSet": wanted}]
+    body = {"clientID": "c", "consumerDataSet": consumers, "producerDataSet": []}
+    return request(RequestCode.HEART_BEAT, json.dumps(body).encode())
+
+
+def test_the_filters_of_a_heartbeat_are_compiled_one_by_one_and_registered_together() -> None:
+    desk = Desk()
+    peer = desk.peer()
+    texts = [f"a > {number}" for number in range(8)] + ["a >"] * 2
+    steps = desk.processor.heartbeat(headers.Heartbeat(), sql_heartbeat(texts), peer)
+    for _ in range(len(texts) + 9):
+        # One for each text, and one for each different filter.
+        next(steps)
+        assert nothing_is_known(desk)
+    with capture_logs() as lines:
+        next(steps)
+    assert [line["reason"] for line in lines if line["event"] == "filter.refused"] == [
+        "t8: the end at character 4",
+        "t9: the end at character 4",
+    ]
+    assert desk.clients.group("g") is not None
+    assert desk.processor.filters.count == 8
+    finished(steps)
+    again = desk.processor.heartbeat(headers.Heartbeat(), sql_heartbeat(texts[:8]), peer)
+    assert sum(1 for _ in again) == 8 + 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from aerobee.broker.metrics.samples import MINUTE
+from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.bodies.client import SubscriptionData
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.bodies.pop import RequestModeRequest
@@ -124,7 +125,8 @@ async def filtered(pops: Pops) -> None:
     for group in ("g", "running"):
         topic = "t" if group == "g" else "u"
         data = SubscriptionData(topic=topic, sub_string="a = 1", expression_type="SQL92")
-        filters.register_one(group, data, 1_000)
+        compiled = finished(filters.compiled(group, [data]))
+        filters.register_one(group, data, 1_000, compiled)
     filters.group_gone("g", 1_000)
 
 

@@ -15,6 +15,7 @@ from aerobee.broker.consumers.clients import BROADCASTING, CLUSTERING, Client, s
 from aerobee.broker.errors import MessageUnreadable
 from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.pull import pull as module
+from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.bodies.client import SubscriptionData
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
@@ -74,7 +75,7 @@ def subscribe(
         consume_from_where="CONSUME_FROM_LAST_OFFSET",
         subscriptions=[subscription_of(one) for one in data],
     )
-    desk.filters.register("g", data, 0)
+    desk.filters.register("g", data, 0, finished(desk.filters.compiled("g", data)))
 
 
 async def fill(desk: Desk, count: int, topic: str = "t", **fields: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.filters.subscription import TAGS_CHARS_MAX
 from aerobee.broker.grpc.translation.received import INT32_MAX
 from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.broker.grpc.translation.settings import (
@@ -146,6 +147,15 @@ def test_an_expression_of_nothing_is_for_everything_and_sql_is_taken_as_it_is() 
     assert expression_of(FilterExpression()) == ("TAG", "*")
     sql = FilterExpression(type=FilterType.SQL, expression="a > ")
     assert expression_of(sql) == ("SQL92", "a > ")
+
+
+def test_tags_beyond_measure_are_refused_before_anybody_hashes_them() -> None:
+    longest = FilterExpression(type=FilterType.TAG, expression="x" * TAGS_CHARS_MAX)
+    assert expression_of(longest) == ("TAG", longest.expression)
+    longer = FilterExpression(type=FilterType.TAG, expression=f"{longest.expression}y")
+    with pytest.raises(RpcRefused, match="tags of 16385 characters") as refused:
+        expression_of(longer)
+    assert refused.value.code is Code.ILLEGAL_FILTER_EXPRESSION
 
 
 @pytest.mark.parametrize(
