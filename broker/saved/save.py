@@ -25,7 +25,7 @@ import trio
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
     from aerobee.broker.saved.json_file import JsonFile
 
@@ -51,7 +51,8 @@ class LargeTable(Protocol):
 class SavedTable:
     """One table and its file.
 
-    Invariant: `written` ≤ `wanted`; equal means that every change so far is on disk.
+    Invariant: `written` ≤ `wanted`; equal means that every change so far is on disk. `unsaved` has
+    each entry whose change was requested with its name and is not.
     """
 
     def __init__(
@@ -73,6 +74,8 @@ class SavedTable:
         self.seen = changes() if changes else 0
         self.wanted = 0
         self.written = 0
+        self.unsaved: dict[str, int] = {}
+        """Entry → the number of the request that was the last to name it."""
         self.failing: OSError | None = None
         """Why the last attempt failed."""
         self.rest_until = -math.inf
@@ -93,9 +96,16 @@ class SavedTable:
         """Whether all requested saves are done."""
         return self.written == self.wanted
 
-    def request(self) -> None:
-        """Request a save; callable from anywhere in the loop, does not wait."""
+    def has(self, entry: str) -> bool:
+        """Whether the file has all changes of an entry that were requested with its name."""
+        return entry not in self.unsaved
+
+    def request(self, entries: Iterable[str] = ()) -> None:
+        """Request a save, of these entries among others; callable from anywhere in the loop, does
+        not wait.
+        """
         self.wanted += 1
+        self.unsaved.update(dict.fromkeys(entries, self.wanted))
         self.asked.set()
 
     def notice(self) -> None:
@@ -140,6 +150,7 @@ class SavedTable:
                 self.rest_until = trio.current_time() + RETRY_S
                 raise
             self.written = covered
+            self.unsaved = {name: at for name, at in self.unsaved.items() if at > covered}
             if self.failing is not None:
                 log.info("table.save_recovered", path=str(self.file.path))
             self.failing = None

@@ -54,6 +54,8 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     """The result of the put for one request, and the fields of its answer."""
 
     result: PutResult
+    topic: str
+    """The topic that its request is for."""
     draft: MessageDraft
     """The stored message in its topic, or the common fields of the messages of a batch."""
     queue_id: int
@@ -199,7 +201,8 @@ class SendAnswers:
             region=self.region,
             trace_on=self.trace_on,
         )
-        if not self._topic_file.clean:
+        saved = self._topic_file
+        if not (saved.has(put.topic) and saved.has(put.draft.topic)):
             return PendingAnswer(self._after_save(result, response, waits=put.waits))
         if not put.waits:
             if self._stages.idle:

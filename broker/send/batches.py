@@ -83,7 +83,8 @@ class Batches:
         ids = None
         if len(result.offsets) > IDS_STEP:
             ids = yield from self._ids(result.offsets)
-        put = Put(result, draft, draft.queue_id, None, special.waits, msg_ids=ids)
+        name, queue_id = special.topic.topic_name, draft.queue_id
+        put = Put(result, name, draft, queue_id, None, special.waits, msg_ids=ids)
         return self._answers.of_one(put, command, connection)
 
     def _ids(self, offsets: Sequence[int]) -> Generator[None, None, str]:

@@ -108,12 +108,12 @@ class Send:
         sends: Sends = []
         drafts: list[MessageDraft] = []
         size, waits, pool = 0, self._waits, self._answers.pool
-        check, saved = self._checked, self._topic_file.clean
+        check = self._checked
         first = ((command, header, connection),)
         try:
             for command, header, connection in chain(first, rest) if rest else first:
                 try:
-                    unique, draft, special = check(header, command, connection, header.batch, saved)
+                    unique, draft, special = check(header, command, connection, header.batch)
                 except Refusal:
                     if drafts:
                         break
@@ -143,18 +143,18 @@ class Send:
         self, header: SendMessage | SendMessageV2, command: Command, connection: Caller
     ) -> Outcome:
         """Store one message, whose answer is not as those of others (codes 10 and 310)."""
-        saved = self._topic_file.clean
-        unique, draft, special = self._checked(header, command, connection, header.batch, saved)
+        unique, draft, special = self._checked(header, command, connection, header.batch)
         if special is not None:
             return special.way.serve(draft, special, header, command, connection)
-        put = Put(self._store.put(draft), draft, draft.queue_id, unique.decode(), self._waits)
+        stored, queue_id = self._store.put(draft), draft.queue_id
+        put = Put(stored, draft.topic, draft, queue_id, unique.decode(), self._waits)
         return self._answers.of_one(put, command, connection)
 
     def batch(
         self, header: SendMessage | SendMessageV2, command: Command, connection: Caller
     ) -> Outcome:
         """Store each message of a batch (code 320, or the batch flag under another code)."""
-        _, draft, special = self._checked(header, command, connection, batch=True, saved=False)
+        _, draft, special = self._checked(header, command, connection, batch=True)
         assert special is not None
         return special.way.serve(draft, special, header, command, connection)
 
@@ -166,9 +166,8 @@ class Send:
         command: Command,
         connection: Caller,
         batch: bool | None,
-        saved: bool,
     ) -> CheckedSend:
-        """Check a send; `saved`: whether all topics are. Raises: Refusal. Hot."""
+        """Check a send. Raises: Refusal. Hot."""
         name, sys_flag, text = header.topic, header.sys_flag, header.properties or ""
         try:
             topic, queue_id, ordinary = self._destinations.place(header)
@@ -178,10 +177,10 @@ class Send:
             raise self._answers.refused(refused) from None
         plain = (
             ordinary
-            and saved
             and not batch
             and not sys_flag & TRANSACTION_MASK
             and name not in self._deduped
+            and name not in self._topic_file.unsaved
         )
         special = None
         known = self._known.find(text) if plain else None

@@ -154,7 +154,8 @@ class SpecialSends:
                 dead.dead_letters += 1
             if topic.attributes:
                 self._rates.spend(topic.topic_name, topic.attributes, 1, len(draft.body))
-        put = Put(result, draft, queue_id, special.unique, special.waits, kind, handle)
+        name, unique = topic.topic_name, special.unique
+        put = Put(result, name, draft, queue_id, unique, special.waits, kind, handle)
         return self._answers.of_one(put, command, connection)
 
     # ── Halves ──

@@ -52,7 +52,7 @@ class TopicsFeature(Feature):
         self.saved = (self.file,)
 
     def _changed(self, names: Iterable[str]) -> None:
-        self.file.request()
+        self.file.request(names)
 
     def settings_changed(self) -> Iterator[None]:
         """Take the limits on topics from the settings."""

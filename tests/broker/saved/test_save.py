@@ -104,6 +104,29 @@ async def test_a_request_is_served_at_once(tmp_path: Path, nursery: trio.Nursery
 
 
 @pytest.mark.trio
+async def test_an_entry_waits_for_the_save_that_has_its_last_change(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    _, file, saved = held(tmp_path, open_gate=False)
+    saved.request(["a", "b"])
+    nursery.start_soon(saved.catch_up)
+    await trio.testing.wait_all_tasks_blocked()
+    saved.request(["b", "c"])
+    assert [saved.has(name) for name in "abcd"] == [False, False, False, True]
+    file.gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert [saved.has(name) for name in "abcd"] == [True, False, False, True]
+    file.full = True
+    with pytest.raises(OSError, match="No space"):
+        await saved.catch_up()
+    assert not saved.has("b")
+    file.full = False
+    await saved.catch_up(at_once=True)
+    assert saved.has("b")
+    assert saved.unsaved == {}
+
+
+@pytest.mark.trio
 async def test_offsets_are_saved_every_5_seconds_from_the_start_on_and_only_if_they_changed(
     tmp_path: Path, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:

@@ -11,7 +11,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from aerobee.remoting.server.routes import HELD
+from aerobee.remoting.server.routes import HELD, PendingAnswer
+from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
@@ -403,6 +404,33 @@ async def test_a_message_to_a_new_topic_is_answered_when_the_topic_is_saved(tmp_
             gate.let_go()
         assert answers[0].code == Code.SUCCESS
         assert "new" in (tmp_path / "config/topics.json").read_text()
+
+
+def waits_for_the_table(outcome: Any) -> bool:
+    if isinstance(outcome, PendingAnswer):
+        outcome.work.close()  # type: ignore[attr-defined]  # a coroutine
+        return True
+    assert isinstance(outcome, Answer)
+    return False
+
+
+async def test_a_message_to_a_saved_topic_does_not_wait_for_another_topic(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with open_desk(tmp_path, disk) as desk:
+        desk.topic("old")
+        await desk.saver.save_all()
+        gate = Gate(disk, "fsync", "topics.json")
+        assert waits_for_the_table(desk.begin(send_header("new"), b"hello"))
+        await gate.wait_for_a_call()
+        for topic, waits in (("old", False), ("new", True)):
+            assert waits_for_the_table(desk.begin(send_header(topic), b"hello")) is waits
+            delayed = send_header(topic, properties=text(DELAY="3"))
+            assert waits_for_the_table(desk.begin(delayed, b"hello")) is waits
+            *_, outcome = until_its_end(desk.begin(send_header(topic, batch=True), BATCH))
+            assert waits_for_the_table(outcome) is waits
+        gate.let_go()
+        await desk.topic_file.catch_up()
+        assert not waits_for_the_table(desk.begin(send_header("new"), b"hello"))
 
 
 async def test_a_topic_that_cannot_be_saved_does_not_unsay_its_message(tmp_path: Path) -> None:
