@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.consumers.clients import ClientConnection, Subscription
     from aerobee.broker.consumers.tables import ConsumerTables
-    from aerobee.broker.filters.consumer_filters import Compiled
+    from aerobee.broker.filters.consumer_filters import Compilation
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.connection import Connection
@@ -138,7 +138,7 @@ class ClientProcessor:
         fingerprint = data.heartbeat_fingerprint
         full = not (fingerprint and data.without_sub)
         subscriptions: list[Subscription] | None = None
-        compiled: Compiled = {}
+        compiled: Compilation = {}
         if full:
             subscriptions = yield from read_subscriptions(consumer)
             compiled = yield from self.filters.compiled(name, consumer.subscription_data_set)
@@ -168,7 +168,7 @@ class ClientProcessor:
         # broker answers "unchanged" then, and the subscription stays unknown for good.
         return differs or entry is None or not entry.subscribed
 
-    def register_filters(self, consumer: ConsumerData, compiled: Compiled) -> None:
+    def register_filters(self, consumer: ConsumerData, compiled: Compilation) -> None:
         """Register the subscriptions of a group that are not by tags."""
         group = consumer.group_name
         for reason in self.filters.register(

@@ -28,7 +28,7 @@ DEAD_BEFORE_START_MS: Final = 30_000
 FILTERS_MAX: Final = 100_000
 """Filters of all groups; one more is not registered."""
 
-Compiled: TypeAlias = "dict[tuple[str | None, str], SqlFilter | str]"
+Compilation: TypeAlias = "dict[tuple[str | None, str], SqlFilter | str]"
 """Expression type and text → the filter, or why there is none."""
 
 
@@ -47,7 +47,12 @@ class ConsumerFilter:
     dead_ms: int = 0
     """0 while the group has members."""
     sql: SqlFilter | None = None
-    """Compiled; None until a heartbeat has registered it in this run."""
+    """Compilation; None until a heartbeat has registered it in this run."""
+
+    @property
+    def text(self) -> tuple[str, str]:
+        """The type of its expression, and the expression."""
+        return self.expression_type, self.expression
 
     def document(self) -> dict[str, Any]:
         """The entry in `consumerFilter.json`."""
@@ -85,27 +90,20 @@ class ConsumerFilterTable:
 
     def compiled(
         self, group: str, subscriptions: Iterable[SubscriptionData]
-    ) -> Generator[None, None, Compiled]:
-        """The filters that a group subscribes with, for `register`. Those that it has not had are
-        compiled, one in each step, which takes up to 20 ms.
+    ) -> Generator[None, None, Compilation]:
+        """The filters in the subscriptions of a group, for `register`. A text that the group has
+        not had is compiled, in a step of its own: that may take 20 ms.
         """
-        made: Compiled = {}
+        made: Compilation = {}
         for data in subscriptions:
             key = data.expression_type, data.sub_string
             if key in made or is_tag_type(data.expression_type):
                 continue
             known = self.get(data.topic, group)
-            if (
-                known is not None
-                and known.sql is not None
-                and (known.expression_type, known.expression) == key
-            ):
+            if known is not None and known.sql is not None and known.text == key:
                 made[key] = known.sql
                 continue
-            try:
-                made[key] = _sql(*key)
-            except FilterInvalid as error:
-                made[key] = error.remark
+            made[key] = _compiled(*key)
             yield
         return made
 
@@ -114,7 +112,7 @@ class ConsumerFilterTable:
         group: str,
         subscriptions: Iterable[SubscriptionData],
         now_ms: int,
-        compiled: Compiled,
+        compiled: Compilation,
     ) -> list[str]:
         """Set the filters of a group from its subscriptions; returns the errors of refused ones.
 
@@ -136,7 +134,7 @@ class ConsumerFilterTable:
         return refused
 
     def register_one(
-        self, group: str, data: SubscriptionData, now_ms: int, compiled: Compiled
+        self, group: str, data: SubscriptionData, now_ms: int, compiled: Compilation
     ) -> None:
         """Register one subscription. Raises: FilterInvalid; the earlier one is kept then."""
         known = self.get(data.topic, group)
@@ -244,9 +242,12 @@ class ConsumerFilterTable:
         }
 
 
-def _sql(expression_type: str | None, text: str) -> SqlFilter:
-    """The filter of a subscription that is not by tags. Raises: FilterInvalid."""
-    sql = filter_of(expression_type, text)
+def _compiled(expression_type: str | None, text: str) -> SqlFilter | str:
+    """The filter of a subscription that is not by tags, or why there is none."""
+    try:
+        sql = filter_of(expression_type, text)
+    except FilterInvalid as error:
+        return error.remark
     assert isinstance(sql, SqlFilter), "tags are no filter of this table"
     return sql
 

@@ -218,16 +218,21 @@ def expression_of(expression: Any) -> tuple[str, str]:
             Code.ILLEGAL_FILTER_EXPRESSION, f"filter type {expression.type} is not known"
         )
     if kind == "TAG":
-        # Not more than this: its hashes take long, and nobody has shown an account yet.
-        if len(text) > TAGS_CHARS_MAX:
-            raise RpcRefused(
-                Code.ILLEGAL_FILTER_EXPRESSION,
-                f"tags of {len(text)} characters, at most {TAGS_CHARS_MAX} are read",
-            )
-        if not names_tags(text):
-            raise RpcRefused(
-                Code.ILLEGAL_FILTER_EXPRESSION,
-                f"subString split error: {quoted(text)} names no tag, expression format is not"
-                " correct",
-            )
+        check_tags(text)
     return kind, text
+
+
+def check_tags(text: str) -> None:
+    """Refuse tags that are none, or too long: their hashes take a while, and nobody has shown an
+    account yet. Raises: RpcRefused.
+    """
+    if len(text) > TAGS_CHARS_MAX:
+        raise RpcRefused(
+            Code.ILLEGAL_FILTER_EXPRESSION,
+            f"tags of {len(text)} characters, at most {TAGS_CHARS_MAX} are read",
+        )
+    if not names_tags(text):
+        raise RpcRefused(
+            Code.ILLEGAL_FILTER_EXPRESSION,
+            f"subString split error: {quoted(text)} names no tag, expression format is not correct",
+        )
