@@ -147,6 +147,7 @@ class Disk(Places):
         self._limiter = trio.CapacityLimiter(_THREADS)
         self.descriptors = Descriptors(self._call)
         self.syncs = Syncs()
+        self._copying: dict[Path, bool] = {}
 
     def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Every system call passes here; a test's disk overrides this one method."""
@@ -410,6 +411,13 @@ class Disk(Places):
         """Map the first `size` bytes, shared. The mapping outlives the handle."""
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         return self.descriptors.take(mmap.mmap, handle.fd, size, access=access, **UNTRACKED)
+
+    def maps_writes(self, path: Path) -> bool:
+        """Whether a mapping of a file in this directory, with all its blocks, takes any write."""
+        copying = self._copying.get(path.parent)
+        if copying is None:
+            copying = self._copying[path.parent] = self.copies_on_write(path.parent)
+        return not copying
 
     def forget_pages(self, mapping: mmap.mmap) -> None:
         """Empty the page table of a mapping; its readers fault the pages in again.

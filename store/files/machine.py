@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
@@ -21,6 +23,8 @@ R = TypeVar("R")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMORY_LIMITS = (_CGROUP / "memory.max", _CGROUP / "memory/memory.limit_in_bytes")
+COPYING = frozenset({"bcachefs", "btrfs", "zfs"})
+"""File systems that write a changed block to another place."""
 
 
 class Space(NamedTuple):
@@ -67,18 +71,29 @@ class Machine:
         return self._call(os.stat, path).st_dev
 
     def file_system(self, path: Path) -> str:
-        """Type of the file system an existing path lies on (`ext4`, `tmpfs`, …), or "?"."""
+        """Type of the file system an existing path lies on (`ext4`, `tmpfs`, …), or "?".
+
+        A subvolume of btrfs has another device number than its mount.
+        """
         device = self.device(path)
-        number = f"{os.major(device)}:{os.minor(device)}"
         try:
             mounts = self.read(Path("/proc/self/mountinfo")).decode("utf-8", "replace")
         except OSError:
             return "?"
+        places = {path.absolute(), *path.absolute().parents}
+        above: list[tuple[int, str]] = []
         for line in reversed(mounts.splitlines()):
             before, _, after = line.partition(" - ")
-            if before.split()[2:3] == [number]:
+            number, point = before.split()[2], Path(_plain(before.split()[4]))
+            if number == f"{os.major(device)}:{os.minor(device)}":
                 return after.split()[0]
-        return "?"
+            if point in places:
+                above.append((len(point.parts), after.split()[0]))
+        return max(above, key=itemgetter(0), default=(0, "?"))[1]
+
+    def copies_on_write(self, path: Path) -> bool:
+        """Whether a change of a file there needs new blocks, though it has all of its own."""
+        return self.file_system(path) in COPYING
 
     def total_memory(self) -> int:
         """Memory of the machine in bytes, or of the container if that has less."""
@@ -87,3 +102,8 @@ class Machine:
             with contextlib.suppress(OSError, ValueError):
                 total = min(total, int(self.read(limit)))
         return total
+
+
+def _plain(name: str) -> str:
+    """A name in a table of mounts, where the digits of a byte stand for blanks and backslashes."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), name)

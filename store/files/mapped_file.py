@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 from weakref import ref
 
+from aerobee.store.files.written_pages import WrittenPages
 from aerobee.store.format.record import BLANK_BYTES, START, blank
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class MappedFile:
         "_given_up",
         "_mapping",
         "_readable",
+        "_tried",
         "end",
         "flushed",
         "handle",
@@ -65,6 +67,8 @@ class MappedFile:
         """Mappings that go with their last reader."""
         self._mapping: mmap | None = None
         self._readable: memoryview | None = None
+        self._tried = 0
+        """Where an append would have ended that failed, and left any part of its bytes; else 0."""
         self.pages = _NOTHING
         self.handle = handle
         self.path = path
@@ -98,7 +102,8 @@ class MappedFile:
         return self.handle
 
     def prepare_writes(self) -> None:
-        """Reserve every block, then map for writing: a hole in a mapping is fatal on a full disk.
+        """Reserve every block, then map for writing: a hole in a mapping is fatal on a full disk,
+        and so is any page where the file system copies on write.
 
         Raises: OSError.
         """
@@ -108,8 +113,13 @@ class MappedFile:
 
     def map_for_writes(self) -> None:
         """Map a file that has all its blocks. Raises: OSError."""
-        self.pages = memoryview(self._disk.map(self.open(), self.size, writable=True))
-        self._readable = self.pages.toreadonly()
+        if self._disk.maps_writes(self.path):
+            pages = memoryview(self._disk.map(self.open(), self.size, writable=True))
+            self.pages, self._readable = pages, pages.toreadonly()
+        else:
+            self.readable()
+            # Writers only assign slices of it.
+            self.pages = cast("memoryview", WrittenPages(self.open()))
 
     def in_use(self) -> bool:
         """Whether the file has data; one allocated ahead is all zeros."""
@@ -134,30 +144,53 @@ class MappedFile:
         """Append the records of one batch, or a single one; the caller has checked that they fit.
 
         A copy of libc goes in any order, also from the end. So the begin of the first record is
-        copied last: what a kill leaves of a batch has none, by which recovery knows it. Hot.
+        copied last: what a kill leaves of a batch has none, by which recovery knows it. Raises:
+        OSError where the mapping is not written to (`Disk.maps_writes`); nothing counts then. Hot.
         """
         begin = self.wrote
         end = begin + len(data)
         assert end <= self.size, (self, len(data))
+        if self._tried:
+            self._zero_tried()
         first, rest = data[:BEGIN_BYTES], memoryview(data)[BEGIN_BYTES:]
-        self.pages[end - len(rest) : end] = rest
-        self.pages[begin : begin + len(first)] = first
+        try:
+            self.pages[end - len(rest) : end] = rest
+            self.pages[begin : begin + len(first)] = first
+        except OSError:
+            self._tried = end
+            raise
         self.wrote = end
 
     def append_each(self, records: Iterable[Buffer]) -> None:
         """Append records of any queues; the caller has checked that they fit.
 
         They are copied one by one, since a kill may leave the last part of a copy without the
-        first: so nothing whole lies behind a record that is not. Hot.
+        first: so nothing whole lies behind a record that is not. Raises: as `append`. Hot.
         """
+        if self._tried:
+            self._zero_tried()
         pages, end = self.pages, self.wrote
-        for record in records:
-            begin, end = end, end + len(record)
-            pages[begin:end] = record
+        try:
+            for record in records:
+                begin, end = end, end + len(record)
+                pages[begin:end] = record
+        except OSError:
+            self._tried = end
+            raise
         self.wrote = end
 
+    def _zero_tried(self) -> None:
+        """Zero what a failed append has left, ahead of the next one: an old record behind the end
+        could line up with new ones. Raises: OSError.
+        """
+        self.pages[self.wrote : self._tried] = bytes(self._tried - self.wrote)
+        self._tried = 0
+
     def close_with_blank(self) -> None:
-        """Write the blank and count the rest of the file as used. Source: store format §1.2.1."""
+        """Write the blank and count the rest of the file as used. Raises: as `append`.
+
+        Source: store format §1.2.1.
+        """
         remaining = self.size - self.wrote
         assert remaining >= BLANK_BYTES, self
         self.pages[self.wrote : self.wrote + BLANK_BYTES] = blank(remaining)

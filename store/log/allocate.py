@@ -79,7 +79,9 @@ class Allocator:
         self._again = trio.Event()
         self._warned = False
         self.starving = False
-        """A needed segment could not be allocated."""
+        """A needed segment could not be allocated, or a record not be written."""
+        self._gives_back = False
+        """Whether the segment that is ready has to go."""
 
     @property
     def segment_bytes(self) -> int:
@@ -127,6 +129,18 @@ class Allocator:
         path = self._next_path()
         log.error("commit_log.segment_refused", path=str(path), error=str(error))
         self._stats.allocations_failed += 1
+        self._refuse(error)
+
+    def unwritable(self, error: OSError) -> None:
+        """A record could not be written to the last segment, which has room: blocks are missing,
+        as a file system that copies on write needs more. The next segment is given back, and puts
+        are taken again when there is room for it once more.
+        """
+        log.error("commit_log.append_failed", path=error.filename, error=str(error))
+        self._gives_back = True
+        self._refuse(error)
+
+    def _refuse(self, error: OSError) -> None:
         self.starving = True
         self._on_missing(error)
         self._wanted.set()
@@ -169,7 +183,12 @@ class Allocator:
             while True:
                 # Before the attempt, so that wishes of the meantime are not lost.
                 self._wanted, self._again = trio.Event(), trio.Event()
-                if not self._due():
+                if self._gives_back:
+                    self._gives_back = False
+                    await self._disk.in_thread(self.discard)
+                    with trio.move_on_after(RETRY_S):
+                        await self._again.wait()
+                elif not self._due():
                     with trio.move_on_after(LOOK_S):
                         await self._wanted.wait()
                 elif await self._prepare(self._next_path()):

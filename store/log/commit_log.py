@@ -121,7 +121,7 @@ class CommitLog:
 
     def append(self, records: Buffer, store_timestamp: int) -> bool:
         """Append the records of one batch, or a single one, encoded for `max_offset`; False: roll
-        first. Hot.
+        first. Raises: as `MappedFile.append`. Hot.
         """
         tail = self.tail
         if tail is None:
@@ -136,7 +136,7 @@ class CommitLog:
 
     def append_each(self, records: Iterable[Buffer], store_timestamp: int) -> None:
         """Append records of any queues, encoded for `max_offset`, which end in front of
-        `room_ends`; the time is that of the last one. Hot.
+        `room_ends`; the time is that of the last one. Raises: as `MappedFile.append`. Hot.
         """
         tail = self.tail
         assert tail is not None, self.max_offset
@@ -163,11 +163,11 @@ class CommitLog:
         fresh.named = False
         try:
             fresh.map_for_writes()
+            if old is not None and not old.full:
+                old.close_with_blank()
         except OSError:
             fresh.close()
             raise
-        if old is not None and not old.full:
-            old.close_with_blank()
         self.queue.add(fresh)
         self._take_tail(fresh)
         self.mapped_from = max(self.mapped_from, self.queue.files[-MAPPED_SEGMENTS:][0].start)
@@ -186,7 +186,9 @@ class CommitLog:
         self.mapped_from = physical_offset
 
     def fill(self, physical_offset: int, data: Buffer) -> None:
-        """Write bytes behind the last record of the segment; they count with the next roll."""
+        """Write bytes behind the last record of the segment; they count with the next roll. Raises:
+        as `MappedFile.append`.
+        """
         tail = self.tail
         assert tail is not None, physical_offset
         assert physical_offset >= tail.max_offset, (tail, physical_offset)

@@ -157,7 +157,10 @@ class Writer:
         if not records:
             return [], PUT_OK if status is None else self._refused(status)
         begin = commit_log.max_offset
-        commit_log.append_each(records, stored)
+        try:
+            commit_log.append_each(records, stored)
+        except OSError as error:
+            return [], self._refused(self._unwritten(error))
         for queue, end in ends.items():
             queue.next_offset = end
         self._dispatcher.offer_all(requests)
@@ -285,7 +288,11 @@ class Writer:
                 if (refused := self._roll(copy_bytes(topic, message, properties))) is not None:
                     return msgspec.structs.replace(self._refuse(refused), size=size, count=done)
                 continue
-            commit_log.append(run.data, stored)
+            try:
+                commit_log.append(run.data, stored)
+            except OSError as error:
+                refused = self._unwritten(error)
+                return msgspec.structs.replace(self._refuse(refused), size=size, count=done)
             self._offer_run(queue, run, stored)
             done += len(run.offsets)
             size += len(run.data)
@@ -310,11 +317,14 @@ class Writer:
         queue_offset = queue.next_offset
         batch = encode_batch(model, items, queue_offset, commit_log.max_offset, stored)
         size = len(batch.data)
-        if not commit_log.append(batch.data, stored):
-            if (refused := self._roll(size)) is not None:
-                return self._refuse(refused)
-            batch = encode_batch(model, items, queue_offset, commit_log.max_offset, stored)
-            commit_log.append(batch.data, stored)
+        try:
+            if not commit_log.append(batch.data, stored):
+                if (refused := self._roll(size)) is not None:
+                    return self._refuse(refused)
+                batch = encode_batch(model, items, queue_offset, commit_log.max_offset, stored)
+                commit_log.append(batch.data, stored)
+        except OSError as error:
+            return self._refuse(self._unwritten(error))
         self._offer_run(queue, batch, stored)
         offsets = batch.offsets
         return PutResult(PUT_OK, offsets[0], queue_offset, size, len(offsets), stored, offsets)
@@ -342,6 +352,11 @@ class Writer:
         except OSError:
             return PutStatus.SERVICE_NOT_AVAILABLE
         return None
+
+    def _unwritten(self, error: OSError) -> PutStatus:
+        """The status of a put for which the disk had no room after all."""
+        self._allocator.unwritable(error)
+        return PutStatus.SERVICE_NOT_AVAILABLE
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue of a message that has none yet; None when it may not have one."""

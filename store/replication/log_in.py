@@ -238,12 +238,20 @@ class LogIn:
                 if self._log.tail is None or physical_offset >= self._log.tail.end:
                     await self._roll(len(data))
                 assert physical_offset == self._log.max_offset, (physical_offset, self._log.tail)
-                self._log.append_each(_each(data, headers), stored)
+                try:
+                    self._log.append_each(_each(data, headers), stored)
+                except OSError as error:
+                    await self._write_again(
+                        error, lambda: self._log.append_each(_each(data, headers), stored)
+                    )
                 self._offer(physical_offset, headers)
             case Filler(physical_offset, data):
                 if self._log.tail is None or physical_offset >= self._log.tail.end:
                     await self._roll(0)
-                self._log.fill(physical_offset, data)
+                try:
+                    self._log.fill(physical_offset, data)
+                except OSError as error:
+                    await self._write_again(error, lambda: self._log.fill(physical_offset, data))
             case SegmentEnd(size):
                 await self._roll(size)
             case QueueBegin(topic, queue_id):
@@ -270,6 +278,18 @@ class LogIn:
             except OSError as error:
                 log.error("replication.not_saved", error=str(error))
                 await trio.sleep(SEGMENT_AGAIN_S)
+            else:
+                return
+
+    async def _write_again(self, error: OSError, write: Callable[[], None]) -> None:
+        """Write what the disk had no room for, as soon as it has some; the master waits."""
+        while True:
+            self._allocator.unwritable(error)
+            await trio.sleep(SEGMENT_AGAIN_S)
+            try:
+                write()
+            except OSError as another:
+                error = another
             else:
                 return
 

@@ -45,6 +45,8 @@ STEP = 7_919
 TRIES = 20
 """Of a send that is refused because the next segment is late, at most."""
 COMPOUND_EVERY = 3
+COPYING = 0.3
+"""The share of disks that copy on write, where the log is written by calls that may fail."""
 GONE = (StoreRefused, TableDamaged, OSError)
 """What a start or a broker may end with when its disk fails."""
 
@@ -231,6 +233,7 @@ def one_failure(cycle: Cycle, number: int, mode: Mode, folder: Path) -> Life:
     """A life with that failure, its end by kill or power cut, and the start after it."""
     root = folder / "d"
     disk = CrowdedDisk(root, mode.fault(number))
+    disk.copying = cycle.rng.random() < COPYING
     life = Life(root, disk, mode.flush)
     life.live()
     disk.faults = []

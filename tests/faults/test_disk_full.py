@@ -6,6 +6,7 @@ it.
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.history import History
 from tests.kit.load import stored
-from tests.kit.mounts import small_file_system
+from tests.kit.mounts import small_btrfs, small_file_system
 from tests.kit.process import DidNotStart
 from tests.kit.raw_client import RawAnswer, RawConnection, send_fields
 from tests.kit.reading import read_topic
@@ -120,6 +121,42 @@ def test_a_kill_on_a_full_disk_loses_nothing(broker: BrokerProcess, sender: Send
         sender.check()
         assert sender.send().code == 0
         sender.check()
+
+
+def test_a_full_disk_that_copies_on_write_refuses_sends_and_ends_nobody(tmp_path: Path) -> None:
+    """A page of a segment needs a new block there, though the segment has all of its own: in a
+    mapping that is the end of the process.
+    """
+    with (
+        small_btrfs(tmp_path / "small") as place,
+        BrokerProcess(data=place / "data", settings=SETTINGS, log_path=tmp_path / "log") as broker,
+        RawConnection(broker.address, timeout_s=30) as connection,
+    ):
+        sender = Sender(connection)
+        for _ in range(3):
+            assert sender.send().code == 0
+        assert broker.log.read_text().count("commit_log.rolled") == 1
+        filler = place / "filler"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                os.fsync(file.fileno())
+                file.write(os.urandom(64_000))
+        refused = sender.send_until_refused()
+        assert refused.code == SERVICE_NOT_AVAILABLE, refused
+        sender.check()
+        filler.unlink()
+        os.sync()
+        eventually(
+            lambda: sender.send().code == 0,
+            within_s=2 * RECOVERS_WITHIN_S,
+            every_s=0.2,
+            what="sends are taken again after space came back",
+        )
+        sender.check()
+        broker.kill()
+        broker.start()
+        with RawConnection(broker.address) as sender.connection:
+            sender.check()
 
 
 def fill_up(filler: Path) -> None:

@@ -122,6 +122,8 @@ class FaultyDisk(Disk):
         self.calls: list[Call] = []
         self.changes = 0
         self.dead = False
+        self.copying = False
+        """Whether it copies on write: a mapping has no promise of room then."""
         self.before: Callable[[Call], None] | None = None
         """Called ahead of each call; a test may wait or look around in it."""
         self._boot = f"boot {next(_boots)}"
@@ -273,6 +275,10 @@ class FaultyDisk(Disk):
             names[target] = inode
             if name == "replace":
                 names.pop(source, None)
+
+    def copies_on_write(self, path: Path) -> bool:
+        """As the test says, whatever lies below."""
+        return self.copying
 
     def boot(self) -> str:
         """A disk is one machine from its start to its power cut."""

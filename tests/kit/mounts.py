@@ -1,5 +1,6 @@
-"""Small and read-only file systems for one test: tmpfs and ext4, which only root may mount."""
+"""Small and read-only file systems for one test, of kinds that only root may mount."""
 
+import lzma
 import os
 import shutil
 import subprocess
@@ -33,6 +34,28 @@ def small_ext4(at: Path, *, size_bytes: int) -> Iterator[Path]:
     with image.open("wb") as file:
         file.truncate(size_bytes)
     subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True, capture_output=True)
+    mount("-o", "loop", str(image), str(at))
+    try:
+        yield at
+    finally:
+        unmount(at)
+
+
+@contextmanager
+def small_btrfs(at: Path) -> Iterator[Path]:
+    """64 MiB of a file system that copies on write; skips the test where it cannot be mounted.
+
+    The empty image was made by `mkfs.btrfs --mixed -m single`, which few machines have.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("faults: mounting a small file system needs root")
+    if "btrfs" not in Path("/proc/filesystems").read_text():
+        subprocess.run(["modprobe", "btrfs"], check=False, capture_output=True)
+    if "btrfs" not in Path("/proc/filesystems").read_text():
+        pytest.skip("faults: this kernel has no btrfs")
+    at.mkdir(parents=True, exist_ok=True)
+    image = at.with_name(f"{at.name}.btrfs")
+    image.write_bytes(lzma.decompress(Path(__file__).with_name("btrfs.img.xz").read_bytes()))
     mount("-o", "loop", str(image), str(at))
     try:
         yield at

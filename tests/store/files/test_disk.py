@@ -314,6 +314,39 @@ def test_without_a_list_of_mounts_the_file_system_is_unknown(tmp_path: Path) -> 
     assert disk.file_system(tmp_path) == "?"
 
 
+class MountedDisk(Disk):
+    """A machine with other mounts, and other numbers of devices than they have."""
+
+    TABLE = b"""22 1 8:1 / / rw - ext4 /dev/sda1 rw
+30 22 0:40 /sub /data rw,noatime shared:1 - btrfs /dev/sdb rw
+31 30 0:44 / /data/a\\040b rw - tmpfs tmpfs rw
+"""
+
+    def read(self, path: Path) -> bytes:
+        return self.TABLE
+
+    def device(self, path: Path) -> int:
+        return os.makedev(0, 99)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "copies"),
+    [
+        ("/var/lib", "ext4", False),
+        ("/data", "btrfs", True),
+        ("/data/store/commitlog", "btrfs", True),
+        ("/database", "ext4", False),
+        ("/data/a b/store", "tmpfs", False),
+    ],
+)
+def test_a_subvolume_with_a_number_of_its_own_is_of_the_mount_above(
+    path: str, kind: str, copies: bool
+) -> None:
+    disk = MountedDisk()
+    assert disk.file_system(Path(path)) == kind
+    assert disk.maps_writes(Path(path) / "file") is not copies
+
+
 def test_the_clocks_go(disk: Disk) -> None:
     clock = SystemClock()
     assert clock.now_ms() > 1_700_000_000_000

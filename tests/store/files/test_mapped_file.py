@@ -1,3 +1,5 @@
+import errno
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -6,6 +8,7 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.tools.directory import ReadOnlyDisk
 from aerobee.store.tools.findings import Findings
+from tests.kit.faulty_disk import Fault, FaultyDisk
 
 SIZE = 4_096
 
@@ -207,3 +210,77 @@ def test_a_deleted_file_keeps_what_is_read_through_a_mapping_it_has_given_up(
         views.pop()
     assert file.release()
     assert file.handle is None
+
+
+# ── A file system that copies on write ──
+
+
+def on_a_copying_disk(root: Path) -> tuple[MappedFile, FaultyDisk]:
+    disk = FaultyDisk(root)
+    disk.copying = True
+    file = MappedFile(disk, root / "0", 0, SIZE, handle=disk.allocate(root / "0", SIZE))
+    file.map_for_writes()
+    return file, disk
+
+
+def no_room(disk: FaultyDisk, times: int = 1) -> Fault:
+    fault = Fault(name="pwrite", error=errno.ENOSPC, times=times)
+    disk.faults.append(fault)
+    return fault
+
+
+def test_where_a_mapping_has_no_promise_of_room_the_file_is_written(tmp_path: Path) -> None:
+    file, disk = on_a_copying_disk(tmp_path)
+    file.append(b"abcdef")
+    file.append_each([b"gh", b"i"])
+    assert [call.name for call in disk.calls].count("pwrite") == 3
+    assert content(file.view(0, 9)) == b"abcdefghi"
+    file.append(bytes(range(100)))
+    file.close_with_blank()
+    assert file.path.read_bytes()[:9] == b"abcdefghi"
+    assert file.full
+
+
+def test_a_failed_append_counts_nothing_and_leaves_nothing_behind_the_next_one(
+    tmp_path: Path,
+) -> None:
+    file, disk = on_a_copying_disk(tmp_path)
+    file.append(b"one.")
+
+    def records() -> Iterator[bytes]:
+        yield b"two."
+        yield b"three."
+        no_room(disk)
+        yield b"four."
+
+    with pytest.raises(OSError, match="No space left"):
+        file.append_each(records())
+    assert file.wrote == 4
+    assert file.path.read_bytes().rstrip(b"\0") == b"one.two.three."
+    file.append_each([b"new."])
+    assert file.path.read_bytes().rstrip(b"\0") == b"one.new."
+
+
+@pytest.mark.parametrize("writes", [1, 2])
+def test_what_a_failed_append_has_left_is_zeroed_before_anything_is_appended(
+    tmp_path: Path, writes: int
+) -> None:
+    """A batch is written in two parts, of which the begin is the last."""
+    file, disk = on_a_copying_disk(tmp_path)
+
+    def fails(call: object) -> None:
+        nonlocal writes
+        writes -= getattr(call, "name", "") == "pwrite"
+        if not writes:
+            no_room(disk)
+
+    disk.before = fails
+    with pytest.raises(OSError, match="No space left"):
+        file.append(bytes(range(1, 100)))
+    disk.before = None
+    no_room(disk)
+    with pytest.raises(OSError, match="No space left"):
+        file.append(b"new")
+    assert file.wrote == 0
+    file.append(b"new")
+    assert file.path.read_bytes().rstrip(b"\0") == b"new"

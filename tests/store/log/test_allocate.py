@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.store.flags import Flag
 from aerobee.store.format.names import is_spare, segment_name, spare_path
-from aerobee.store.log.allocate import LATE_S, LOOK_S
+from aerobee.store.log.allocate import LATE_S, LOOK_S, RETRY_S
 from aerobee.store.message_store import MessageStore
 from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
@@ -296,3 +296,32 @@ async def test_a_stop_with_a_full_disk_keeps_the_abort_file_away_when_all_is_on_
         refused = await put_in_time(store, draft(body=BIG))
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         store.dispatch()
+
+
+@pytest.mark.trio
+async def test_the_segment_made_ahead_is_given_back_where_a_record_finds_no_block(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    disk.copying = True
+    async with running_store(tmp_path, disk, prepares=True) as store:
+        await until_ready(store, 0)
+        assert store.put(draft()).status is PutStatus.PUT_OK
+        await until_ready(store, LOG_BYTES)
+        while not store.space.watch.available_bytes:
+            await wait_all_tasks_blocked(0.01)
+        disk.faults.append(Fault(name="pwrite", path="commitlog", error=errno.ENOSPC))
+        assert store.put(draft()).status is PutStatus.SERVICE_NOT_AVAILABLE
+        while spares(tmp_path):
+            await wait_all_tasks_blocked(0.01)
+        assert store.put(draft()).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.space.allocator.ready is None, "it is not made again at once"
+        for _ in range(int(RETRY_S) + 1):
+            await wait_all_tasks_blocked(0.01)
+            mock_clock.jump(1)
+        await until_ready(store, LOG_BYTES)
+        while store.flags.refusing:
+            await wait_all_tasks_blocked(0.01)
+        assert store.put(draft()).status is PutStatus.PUT_OK
+        store.dispatch()
+        assert len(read_queue(store, "T", 0)) == 2

@@ -1,5 +1,6 @@
 """Appending: order of checks, offsets, batches, the roll."""
 
+import errno
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -17,6 +18,7 @@ from aerobee.store.format.tags import java_hash
 from aerobee.store.message_store import MessageStore
 from aerobee.store.messages import writer
 from aerobee.store.results import PutStatus
+from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.store_checker import check_running
 from tests.kit.store_model import (
     HOST,
@@ -449,3 +451,29 @@ def test_copies_that_no_segment_or_topic_can_take_are_illegal(store: MessageStor
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     store.dispatch()
     assert store.max_offset("Other", 0) == 1
+
+
+@pytest.mark.parametrize("kind", ["single", "batch", "copies"])
+def test_a_message_for_which_the_disk_has_no_block_is_refused_and_the_log_goes_on(
+    tmp_path: Path, kind: str
+) -> None:
+    """As on btrfs, which needs new blocks for a segment that has all of its own."""
+    disk = FaultyDisk(tmp_path)
+    disk.copying = True
+    store, _ = open_store(tmp_path, disk)
+    first = store.put(draft(body=b"first"))
+    message = stored(store.read(first.physical_offset) or b"")
+    puts = {
+        "single": lambda: store.put(draft(body=b"first")),
+        "batch": lambda: store.put_batch(draft(), batch_body([Sent(b"first", b"")])),
+        "copies": lambda: store.writer.put_copies("T", 0, [(message, b"")]),
+    }
+    disk.faults.append(Fault(name="pwrite", path="commitlog", error=errno.ENOSPC))
+    assert puts[kind]().status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "No space left" in store.flags.cause
+    assert puts[kind]().status is PutStatus.SERVICE_NOT_AVAILABLE, "until there is room again"
+    store.space.watch.segment_again()
+    assert puts[kind]().status is PutStatus.PUT_OK
+    store.dispatch()
+    assert [one.body for one in read_queue(store, "T", 0)] == [b"first"] * 2
+    check_running(store)

@@ -474,6 +474,27 @@ async def test_a_slave_without_room_waits_for_it_and_loses_nothing(
 
 
 @pytest.mark.trio
+async def test_a_slave_whose_disk_has_no_block_for_a_record_waits_and_loses_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    full = FaultyDisk(two)
+    full.copying = True
+    async with (
+        running_store(one, Disk()) as master,
+        running_store(two, full, clean=True) as slave,
+        joined(master, slave),
+    ):
+        put(master, 5)
+        await trio.sleep(0.1)
+        full.faults.append(Fault(name="pwrite", path="commitlog", error=errno.ENOSPC, times=3))
+        end = put(master, 80)
+        await trio.sleep(60)
+        assert slave.commit_log.max_offset == end
+        assert log_bytes(one) == log_bytes(two)
+
+
+@pytest.mark.trio
 async def test_a_slave_that_becomes_the_master_has_what_other_slaves_got_from_theirs(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
