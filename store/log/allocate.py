@@ -219,7 +219,7 @@ class Allocator:
             await self._disk.in_thread(self.discard)
             return False
         self._warned = False
-        if self.starving:
+        if self.starving and not self._gives_back:
             self.starving = False
             self._on_recovered()
         self._end_wait()
