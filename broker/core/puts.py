@@ -156,11 +156,17 @@ class Puts:
         """The store timestamp of the next record: never before that of the last one."""
         return max(self._clock.now_ms(), self._store.commit_log.last_store_timestamp)
 
-    async def durable(self, *, background: bool = True) -> None:
-        """Wait until everything put so far is on disk; no client does, unless not in `background`.
+    def when_durable(self, reached: Callable[[PutOutcome], None]) -> None:
+        """Call back when everything put so far is on disk, and in a group with all of its sync set:
+        a client waits for that. Its sync begins with the next dispatch.
+        """
+        store = self._store
+        wait = store.when_durable if store.waits_for_group else store.when_on_disk
+        wait(store.commit_log.max_offset, reached)
 
-        Messages for which a client waits are then with all of a group's sync set. Raises: OSError
-        when that failed.
+    async def durable(self) -> None:
+        """Wait until everything put so far is on disk; no client does. Raises: OSError when that
+        failed.
         """
         done = trio.Event()
         kept = PutOutcome.DURABLE
@@ -170,12 +176,8 @@ class Puts:
             kept = outcome
             done.set()
 
-        end = self._store.commit_log.max_offset
-        if not background and self._store.waits_for_group:
-            self._store.when_durable(end, reached)
-        else:
-            self._store.when_on_disk(end, reached, background=background)
+        self._store.when_on_disk(self._store.commit_log.max_offset, reached, background=True)
         self._store.dispatch()
         await done.wait()
         if not kept:
-            raise OSError("the log did not reach the disk, or the sync set, in time")
+            raise OSError("the log did not reach the disk in time")

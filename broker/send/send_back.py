@@ -23,7 +23,7 @@ from aerobee.broker.send.retries import (
     without_origin,
 )
 from aerobee.broker.topics.topics import PERM_WRITE
-from aerobee.remoting.server.routes import PendingAnswer
+from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.errors import NotInMemory, RecordDamaged
@@ -39,14 +39,16 @@ if TYPE_CHECKING:
     from aerobee.broker.send.dead_letters import DeadLetters
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.caller import Caller
-    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.server.routes import Later, Outcome
     from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
+    from aerobee.remoting.wire.typed_command import Reply
     from aerobee.store.format.record import MessageDraft, Record
 
 DONE: Final = Answer()
+LATE: Final = Answer(int(ResponseCode.SYSTEM_ERROR), remark=PutStatus.FLUSH_DISK_TIMEOUT.name)
 SERVICE: Final = "retries"
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 TOO_LONG: Final = PutStatus.PROPERTIES_SIZE_EXCEEDED
@@ -96,9 +98,9 @@ class SendBack:
         try:
             record = look_up()
         except NotInMemory:
-            return self._from_disk(look_up, header, limit)
+            return self._from_disk(look_up, header, limit, partial(connection.answer, command))
         self._store_again(record, header, group, limit)
-        return PendingAnswer(self._when_durable()) if self._waits_for_disk else DONE
+        return self._answer(partial(connection.answer, command))
 
     def _retry_topic(
         self, header: ConsumerSendMsgBack, group: SubscriptionGroupConfig
@@ -193,21 +195,24 @@ class SendBack:
         look_up: Callable[[], Record | None],
         header: ConsumerSendMsgBack,
         limit: int,
-    ) -> Answer:
+        reply: Reply,
+    ) -> Later:
         record = await self._store.complete(look_up)
         # Deleted meanwhile, a group is not made anew for a message that waited.
         group = self._groups.existing(header.group)
         self._store_again(record, header, group, limit)
+        outcome = self._answer(reply)
         self._puts.finish_round()
-        return await self._when_durable() if self._waits_for_disk else DONE
+        return outcome
 
-    async def _when_durable(self) -> Answer:
-        """The answer once what was stored is on disk. Raises: Refusal."""
-        try:
-            await self._puts.durable(background=False)
-        except OSError as error:
-            raise Refusal(SYSTEM_ERROR, PutStatus.FLUSH_DISK_TIMEOUT.name) from error
-        return DONE
+    def _answer(self, reply: Reply) -> Later:
+        """The answer, or a later one to `reply`, once what was stored is on disk: those that wait
+        share its sync, and hold up no other request.
+        """
+        if not self._waits_for_disk:
+            return DONE
+        self._puts.when_durable(lambda kept: reply(DONE if kept else LATE))
+        return HELD
 
 
 def _id(record: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 from msgspec.structs import replace
 
 from aerobee.broker.errors import GroupNotExist
+from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.group import DeleteGroup
@@ -17,11 +19,12 @@ from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.names import segment_name
 from aerobee.store.format.properties import decode
 from tests.broker.delay.test_schedule import later, still_desk
 from tests.broker.desk import Desk, open_desk, said, spoil
 from tests.kit.cold_disk import ColdDisk
-from tests.kit.faulty_disk import FaultyDisk
+from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -259,7 +262,8 @@ async def test_what_is_stored_after_a_read_of_the_disk_waits_for_no_other_reques
     async with open_desk(tmp_path, ColdDisk(), **changes) as desk:
         with trio.fail_after(60):
             header = ConsumerSendMsgBack(offset=record.physical_offset, group="g", delay_level=0)
-            answer = await desk.begin(header)
+            outcome = await desk.begin(header)
+            answer = await desk.peer.next_answer() if outcome is HELD else outcome
         assert answer.code == Code.SUCCESS
         assert desk.store.dispatch_behind_bytes == 0
 
@@ -271,6 +275,40 @@ async def test_under_sync_flush_a_yes_means_on_disk(tmp_path: Path) -> None:
         assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
         log = desk.store.commit_log
         assert log.flushed == log.max_offset
+
+
+async def test_all_that_are_sent_back_while_the_disk_works_share_its_next_sync(
+    tmp_path: Path,
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    sync: dict[str, Any] = {
+        "flush_disk_type": FlushDiskType.SYNC_FLUSH,
+        "sync_flush_inline": False,
+    }
+    async with open_desk(tmp_path, disk, **sync) as desk:
+        record = await one(desk)
+        header = ConsumerSendMsgBack(offset=record.physical_offset, group="g", delay_level=0)
+        gate = Gate(disk, "fdatasync", f"commitlog.{segment_name(0)}")
+        first = desk.begin(header)
+        desk.after_round()
+        await gate.wait_for_a_call()
+        others = [desk.begin(header) for _ in range(50)]
+        desk.after_round()
+        assert {first, *others} == {HELD}
+        assert desk.peer.answers == []
+        gate.let_go()
+        answers = [await desk.peer.next_answer() for _ in range(51)]
+        assert {answer.code for answer in answers} == {Code.SUCCESS}
+
+
+async def test_what_does_not_reach_the_disk_was_not_sent_back(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with open_desk(tmp_path, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH) as desk:
+        record = await one(desk)
+        # The first segment by its number: the thread that makes the second one syncs as well.
+        disk.faults.append(Fault(name="fdatasync", path="0" * 20, error=errno.EIO))
+        answer = await back(desk, record.physical_offset)
+        assert (answer.code, answer.remark) == (Code.SYSTEM_ERROR, "FLUSH_DISK_TIMEOUT")
 
 
 # ── resent by the consumer itself ──
