@@ -14,6 +14,7 @@ import structlog
 from aerobee.broker.answers import STORED
 from aerobee.broker.core.drafts import BROKER_BITS
 from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.server.routes import PendingAnswer
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import PushReplyMessage, SendMessageResponse
@@ -23,6 +24,8 @@ from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.tags import tags_code
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from aerobee.broker.consumers.clients import ClientTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.send.destinations import Destinations
@@ -52,15 +55,15 @@ class ReplyProcessor:
         self._clients = clients
         self._region = core.config.broker.region_id
 
-    async def reply(
+    def reply(
         self,
         header: SendReplyMessage | SendReplyMessageV2,
         command: Command,
         connection: Caller,
-    ) -> Answer:
+    ) -> Answer | PendingAnswer:
         """Keep the reply, push it to the requester, and answer whether the push arrived.
 
-        It is kept first: its topic may be deleted while the requester takes its time.
+        A requester that takes its time, or hangs, holds up no reply to others.
         """
         _, queue_id, _ = self._destinations.place(header)
         body = bytes(command.body)
@@ -73,24 +76,24 @@ class ReplyProcessor:
         )
         if self._config.broker.store_reply_message_enable:
             self._keep(header, body, connection, response)
-        remark = await self._push(header, body, connection)
-        return Answer(SUCCESS if remark is None else SYSTEM_ERROR, response, remark)
-
-    async def _push(
-        self,
-        header: SendReplyMessage | SendReplyMessageV2,
-        body: bytes,
-        connection: Caller,
-    ) -> str | None:
-        """Push the reply; None when the requester has it, else why not."""
         client_id = decode(header.properties or "").get("REPLY_TO_CLIENT")
         if client_id is None:
-            return "REPLY_TO_CLIENT is null, can not reply message"
+            remark = "REPLY_TO_CLIENT is null, can not reply message"
+            return Answer(SYSTEM_ERROR, response, remark)
         asking = self._clients.producer(client_id)
         if asking is None:
-            return f"push reply message fail, channel of <{client_id}> not found."
+            remark = f"push reply message fail, channel of <{client_id}> not found."
+            return Answer(SYSTEM_ERROR, response, remark)
+        push = self._push_of(header, connection)
+        calling = asking.connection.call(push.code, push, body, PUSH_TIMEOUT_S)
+        return PendingAnswer(_when_pushed(calling, client_id, response))
+
+    def _push_of(
+        self, header: SendReplyMessage | SendReplyMessageV2, connection: Caller
+    ) -> PushReplyMessage:
+        """The header with which a reply is pushed."""
         now_ms = self._clock.now_ms()
-        pushed = PushReplyMessage(
+        return PushReplyMessage(
             producer_group=header.producer_group,
             topic=header.topic,
             default_topic=header.default_topic,
@@ -106,13 +109,6 @@ class ReplyProcessor:
             store_host=self._address,
             store_timestamp=now_ms,
         )
-        try:
-            reply = await asking.connection.call(pushed.code, pushed, body, PUSH_TIMEOUT_S)
-        except RemotingError as error:
-            return f"push reply message to {client_id} fail. {error}"
-        if reply.code != SUCCESS:
-            return f"push reply message to {client_id} fail. {reply.remark or reply.code}"
-        return None
 
     def _keep(
         self,
@@ -143,4 +139,17 @@ class ReplyProcessor:
         self._stats.topic_in(header.topic).put(result.count, result.size)
         response.msg_id = offset_id(self._store_host, result.physical_offset)
         response.queue_offset = result.queue_offset
-        self._puts.finish_round()
+
+
+async def _when_pushed(
+    calling: Awaitable[Command], client_id: str, response: SendMessageResponse
+) -> Answer:
+    """The answer once the requester has the reply, or does not take it."""
+    try:
+        reply = await calling
+    except RemotingError as error:
+        return Answer(SYSTEM_ERROR, response, f"push reply message to {client_id} fail. {error}")
+    if reply.code == SUCCESS:
+        return Answer(SUCCESS, response)
+    remark = f"push reply message to {client_id} fail. {reply.remark or reply.code}"
+    return Answer(SYSTEM_ERROR, response, remark)

@@ -265,6 +265,7 @@ class Connection(Channel):
         if self.paused:
             raise CallTimedOut(f"{self.address} does not read what it was sent")
         opaque = self._request(code, header, body, oneway=False)
+        del header, body  # Not kept while the answer is awaited.
         waiting = self._calls[opaque] = _Call()
         self.context.shared.flush()
         try:

@@ -30,7 +30,7 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     import trio
 
@@ -165,7 +165,10 @@ class Handlers:
                 command.pool = pool
                 command.release()
         elif isinstance(outcome, PendingAnswer):
-            self._admit(Waiting(arrived, connection, command, outcome.work, begun=True), pool)
+            pool.depth += 1
+            command.pool = pool
+            command.release()
+            self._nursery.start_soon(self._answer_later, outcome.work, command, connection)
         elif outcome is not None:
             self._admit(Waiting(arrived, connection, command, outcome), pool)
         else:
@@ -191,7 +194,7 @@ class Handlers:
 
     def _admit(self, waiting: Waiting, pool: Pool) -> None:
         # The body is a view of the receive buffer, which the next round overwrites.
-        body = b"" if waiting.begun else bytes(waiting.command.body)
+        body = bytes(waiting.command.body)
         if body and pool.kept_bytes and pool.kept_bytes + len(body) > KEPT_BYTES_MAX:
             self._overloaded(waiting, pool)
             return
@@ -217,7 +220,7 @@ class Handlers:
         try:
             while waiting is not None:
                 peer = waiting.connection
-                if peer.backed_up and not (waiting.begun or waiting.command.body):
+                if peer.backed_up and not waiting.command.body:
                     self._queue(waiting, pool)
                 else:
                     peer.working += 1
@@ -234,18 +237,18 @@ class Handlers:
         """Answer a request that has waited, or refuse it if that took too long."""
         command, peer = waiting.command, waiting.connection
         waited_s = monotonic() - waiting.arrived
-        if waited_s > pool.max_wait_s and not waiting.begun:
+        if waited_s > pool.max_wait_s:
             waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
             self.refuse(peer, command, pool, waiting.arrived, waited_s)
         else:
-            answer = await self._outcome(waiting)
-            if answer is None:
-                command.uncount()
-                peer.unanswered(command)
-            elif answer is not HELD:
-                peer.answer(command, answer)
+            _tell(await self._outcome(waiting.work, command, peer), command, peer)
         pool.kept_bytes -= len(command.body)
         command.release()
+
+    async def _answer_later(self, work: Awaitable[Later], command: Command, peer: Asker) -> None:
+        """Answer a request whose effect has happened; it takes no place of its pool."""
+        _tell(await self._outcome(work, command, peer), command, peer)
+        self._flush()
 
     def _queue(self, waiting: Waiting, pool: Pool) -> None:
         """Queue a request whose answer its peer would not read now.
@@ -268,12 +271,12 @@ class Handlers:
             waiting, pool = queued.popleft()
             self._enter(waiting._replace(arrived=now), pool)
 
-    async def _outcome(self, waiting: Waiting) -> Later:
+    async def _outcome(self, work: Awaitable[Later], command: Command, peer: Asker) -> Later:
         outcome: Later = None
         with Border() as border:
-            outcome = await waiting.work
+            outcome = await work
         if border.error is not None:
-            return self.failed(waiting.command, waiting.connection, border.error)
+            return self.failed(command, peer, border.error)
         return outcome
 
     def failed(self, command: Command, peer: Asker, error: Exception) -> Answer:
@@ -290,6 +293,15 @@ class Handlers:
         if isinstance(error, (HeaderError, BodyError)):
             return Answer(SYSTEM_ERROR, remark=str(error))
         return self._refusals(error)
+
+
+def _tell(outcome: Later, command: Command, peer: Asker) -> None:
+    """Answer a request that has waited, unless it is held, or gets no answer."""
+    if outcome is None:
+        command.uncount()
+        peer.unanswered(command)
+    elif outcome is not HELD:
+        peer.answer(command, outcome)
 
 
 def _text(error: Any) -> str:

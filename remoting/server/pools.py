@@ -88,8 +88,6 @@ class Waiting(NamedTuple):
     connection: Asker
     command: Command
     work: Awaitable[Later]
-    begun: bool = False
-    """Its effect has happened: it is answered however late, and not refused."""
 
 
 class Line:
@@ -106,8 +104,8 @@ class Pool:
     """One processor pool.
 
     Invariant: `depth` = requests read, not answered, and not held by long polling = running +
-    queued + held with HELD. `lines` has the connections with requests that run or wait, and
-    `queued` is how many wait.
+    queued + held with HELD + those whose effect has happened. `lines` has the connections with
+    requests that run or wait, and `queued` is how many wait.
     """
 
     __slots__ = (
@@ -133,8 +131,7 @@ class Pool:
         self.capacity = capacity
         self.allow_wait(max_wait_ms)
         self.most_of_one = max(1, width // 2)
-        """Requests of one connection that run at a time; those whose effect has happened only wait
-        for the disk together, and do not count."""
+        """Requests of one connection that run at a time."""
         self.lines: dict[Hashable, Line] = {}
         """By the `lane` of each request, in the order of their turns."""
         self.queued = 0
@@ -181,7 +178,7 @@ class Pool:
         line = self.lines.get(lane)
         if line is None:
             self.lines[lane] = line = Line()
-        if self.running < self.width and not line.waiting and self._may_run(line, waiting):
+        if self.running < self.width and not line.waiting and self._may_run(line):
             self.running += 1
             line.running += 1
             return True
@@ -199,7 +196,7 @@ class Pool:
         if not self.queued:
             return None
         for lane, line in lines.items():  # noqa: B007  (both are used behind the loop)
-            if line.waiting and self._may_run(line, line.waiting[0]):
+            if line.waiting and self._may_run(line):
                 break
         else:
             return None
@@ -210,8 +207,8 @@ class Pool:
             lines[lane] = line
         return line.waiting.popleft()
 
-    def _may_run(self, line: Line, waiting: Waiting) -> bool:
-        return waiting.begun or line.running < self.most_of_one
+    def _may_run(self, line: Line) -> bool:
+        return line.running < self.most_of_one
 
     def head_wait_s(self, now: float) -> float:
         """How long the oldest queued request has waited; 0 without one."""

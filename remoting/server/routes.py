@@ -42,7 +42,9 @@ request, and no pool counts it."""
 
 
 class PendingAnswer(NamedTuple):
-    """The effect of the request has happened, only its answer waits: its age never refuses it."""
+    """The effect of the request has happened, only its answer waits: its age never refuses it, and
+    it takes the place of no other.
+    """
 
     work: Awaitable[Later]
 

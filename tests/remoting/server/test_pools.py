@@ -74,10 +74,10 @@ def test_what_is_queued_when_the_server_stops_is_closed_and_never_begun() -> Non
 # ── Turns ──
 
 
-def request(peer: str, number: int, *, begun: bool = False) -> Any:
+def request(peer: str, number: int) -> Any:
     who: Any = Peer(peer)
     what: Any = number
-    return Waiting(float(number), who, what, NOBODY, begun)
+    return Waiting(float(number), who, what, NOBODY)
 
 
 def test_who_asks_once_is_next_however_many_another_has_asked() -> None:
@@ -99,17 +99,12 @@ def test_calls_of_one_connection_have_half_of_the_width_together() -> None:
     assert pool.next("greedy") == request("greedy.2", 2)
 
 
-def test_what_has_happened_already_is_answered_without_that_limit() -> None:
-    pool = Pool("p", width=4, capacity=10_000, max_wait_ms=None)
-    assert [pool.enter(request("one", n, begun=True)) for n in range(5)] == [True] * 4 + [False]
-
-
 @given(
     st.integers(1, 5),
-    st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=60),
+    st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60),
 )
 def test_every_request_runs_once_in_its_connections_order_and_within_the_width(
-    width: int, steps: list[tuple[str, bool, bool]]
+    width: int, steps: list[tuple[str, bool]]
 ) -> None:
     pool = Pool("p", width=width, capacity=10_000, max_wait_ms=None)
     running: list[Any] = []
@@ -127,8 +122,8 @@ def test_every_request_runs_once_in_its_connections_order_and_within_the_width(
         else:
             begin(following)
 
-    for number, (peer, begun, ends) in enumerate(steps):
-        waiting = request(peer, number, begun=begun)
+    for number, (peer, ends) in enumerate(steps):
+        waiting = request(peer, number)
         entered[peer].append(number)
         if pool.enter(waiting):
             begin(waiting)
@@ -136,8 +131,8 @@ def test_every_request_runs_once_in_its_connections_order_and_within_the_width(
             end()
         assert len(running) == pool.running <= width
         for one in "abc":
-            plain = [of for of in running if of.connection == one and not of.begun]
-            assert len(plain) <= pool.most_of_one
+            own = [of for of in running if of.connection == one]
+            assert len(own) <= pool.most_of_one
     while running:
         end()
     assert began == entered
