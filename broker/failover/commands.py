@@ -123,7 +123,12 @@ class GroupCommands:
                 ) from None
             except LeadOver as over:
                 raise refused(f"this broker is the master no more: {over}") from over
-            if (taken_by := member.known_master) != heir:
+            if (taken_by := member.known_master) == member.id:
+                raise refused(
+                    f"member {heir} has not taken the lease, and this broker has taken it again:"
+                    " `aerobee ha status` shows all of them"
+                )
+            if taken_by != heir:
                 raise refused(
                     f"this broker is the master no more, and member {taken_by} has taken the lease"
                     f" in the place of member {heir}: `aerobee ha status` shows all of them"

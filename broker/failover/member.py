@@ -273,8 +273,9 @@ class Member:
         return ""
 
     def _look_at_room(self) -> None:
-        held = self.known.sight is not None and self.known.sight.held
-        full = bool(self._store.flags.no_room)
+        known, full = self.known, bool(self._store.flags.no_room)
+        # While the decider is not heard nobody can take the lease: others are left no time by that.
+        held = known.sight is None or known.sight.held or bool(known.problem)
         self._room.look(self._core.clock.monotonic(), full=full, held=held)
 
     def is_to_make_way(self) -> bool:

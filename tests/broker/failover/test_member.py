@@ -198,6 +198,7 @@ async def alone(
     lease_s: int = LEASE_S,
     late_ms: int = 15_000,
     flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
+    silent: bool = False,
 ) -> AsyncIterator[Alone]:
     group = FailoverConfig(
         ha_max_time_slave_not_catchup_ms=late_ms,
@@ -210,7 +211,7 @@ async def alone(
     how = {"failover": group, "replication": peers, **SLAVE}
     async with open_desk(root, disk, flush_disk_type=flush, sync_flush_inline=False, **how) as desk:
         one = Alone(desk)
-        one.decider.record = record
+        one.decider.record, one.decider.silent = record, silent
         if record is not None:
             one.decider.holder = record.lease
         services = [] if follows is None else [follows]
@@ -779,6 +780,31 @@ async def test_a_copy_that_may_be_worse_leaves_the_lease_to_others_and_takes_it_
         assert not one.member.may_lack
 
 
+@pytest.mark.parametrize("at_first", [True, False])
+async def test_a_copy_that_may_be_worse_waits_from_when_the_decider_is_heard(
+    tmp_path: Path, at_first: bool
+) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        record = one.decider.record
+        assert record is not None
+    async with alone(tmp_path, record=record, silent=at_first) as one:
+        with_tables(one)
+        one.member.may_lack = True
+        one.decider.end_lease()
+        if not at_first:
+            await until_true(lambda: "has crashed" in one.member.waits_because)
+            one.decider.silent = True
+        for _ in range(4):
+            # As probes and the look for room do.
+            await one.desk.ask(GetBrokerHaStatus())
+            await trio.sleep(LEASE_S)
+        one.decider.silent = False
+        began = trio.current_time()
+        await one.until_leads()
+        assert trio.current_time() >= began + YIELDS * LEASE_S
+
+
 async def test_a_copy_that_has_all_of_a_master_since_is_as_good_as_any(tmp_path: Path) -> None:
     async with alone(tmp_path) as one:
         await one.until_leads()
@@ -948,6 +974,20 @@ async def test_a_switch_says_who_has_taken_the_lease(tmp_path: Path, taken_by: i
             assert said_by == ["3"]
         else:
             assert "member 3 has taken the lease in the place of member 2" in said_by[0]
+
+
+async def test_a_switch_says_that_this_member_had_to_take_the_lease_again(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        assert one.decider.record is not None
+        one.decider.record = with_set(one.decider.record, (1, 2))
+        one.decider.tell()
+        one.member.known.note(one.decider.sight())
+        core = one.desk.broker.core
+        orders = commands.GroupCommands(core, one.member, SaysItsNumber(2).connect)
+        with pytest.raises(Refusal, match="member 2 has not taken the lease, and this broker has"):
+            await orders.switch(Switch(to="127.0.0.1:1"), NOBODY, NOBODY)
+        assert one.decider.record.master == 1
 
 
 async def promote(one: Alone, accepted: str | None) -> Any:
