@@ -396,18 +396,21 @@ class MasterTables:
         further: consumers commit here as well.
         """
         offsets, delays = self._tables.consumers.offsets, self._tables.delays
+        timers, check = self._tables.timers, progress.timers
         if self._core.store.waits_for_group:
             if not await self._took(offsets.replace(progress.offsets)):
                 return
             delays.replace(progress.delays)
+            if timers is not None and check is not None:
+                timers.replace(check)
         else:
             if not await self._took(offsets.merge(progress.offsets, self._offsets)):
                 return
             delays.merge(progress.delays)
+            if timers is not None and check is not None:
+                timers.take(check)
         self._offsets = progress.offsets
         self._progressed = True
-        if self._tables.timers is not None and progress.timers is not None:
-            self._tables.timers.take(progress.timers)
 
     async def _took(self, taking: Iterator[None]) -> bool:
         """Take offsets; False where a topic was made anew meanwhile: the rest is for the next

@@ -48,6 +48,14 @@ class TimersDone:
         """
         place = check.queue_offset, check.last_read_time_ms
         if place > (self.queue_offset, self.read_time_ms):
+            self.replace(check)
+
+    def replace(self, check: TimerCheck) -> None:
+        """Take the check point of the master as it is, also where it says less: what this broker
+        knew of an earlier master may be of copies that were cut from its log.
+        """
+        place = check.queue_offset, check.last_read_time_ms
+        if place != (self.queue_offset, self.read_time_ms):
             self.queue_offset, self.read_time_ms = place
             self.changes += 1
 
