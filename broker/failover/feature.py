@@ -161,6 +161,7 @@ class FailoverFeature(Feature):
             unclean_epoch=0 if record is None else record.unclean_epoch,
             held=self.member.known.sight is not None and self.member.known.sight.held,
             member=self.member.id,
+            served=self.member.served,
             # The decider may be silent while a master still acknowledges.
             problem=self._stalled() if self.member.leadership else self._no_master(),
             damage=self.member.damage,

@@ -421,6 +421,11 @@ class Member:
         """Whether this member is the master, for its slaves at least."""
         return self.leadership is not None
 
+    @property
+    def served(self) -> bool:
+        """Whether it has come to serve clients since it took the lease last."""
+        return self._reign is not None and self._reign.served
+
     def against_unclean(self) -> str:
         """Why this member may not be made the master whatever is lost, in words; empty: it may."""
         assert self.membership is not None

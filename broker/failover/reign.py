@@ -79,7 +79,7 @@ class Reign:
         """As the decider calls it."""
         self.leadership: Leadership | None = None
         """From the moment at which slaves are served."""
-        self._served = False
+        self.served = False
         """Clients were served as by the master."""
         self._given_back = trio.Event()
         self._giving_back = False
@@ -208,7 +208,7 @@ class Reign:
 
     def _become_master(self, epoch: int) -> None:
         """Serve clients from now on."""
-        self._served = True
+        self.served = True
         for feature in self._features:
             feature.be_master()
         self._store.be_master()
@@ -300,7 +300,7 @@ class Reign:
             self._names.become_slave(number)
         # A planned change may have given up waiting for that.
         await core.role.stop_working()
-        if self._served:
+        if self.served:
             # Also after a planned change, for which the services have ended already.
             for feature in self._features:
                 await feature.close()

@@ -321,7 +321,7 @@ class MasterTables:
         """Whether a topic that the table of the broker there lacks was deleted.
 
         The next master of a group adds topics that have messages in its log and no config, before
-        it serves. A master that has given its lease back has had all of them.
+        it serves. A master that has served and given its lease back has had all of them.
 
         Raises: MasterRefused, RemotingError.
         """
@@ -330,7 +330,7 @@ class MasterTables:
         status = await status_of(link)
         if status is None or status.master or (record := status.record) is None:
             return True
-        return record.master == record.member and not record.held
+        return record.master == record.member and record.served and not record.held
 
     def _unnamed(self, log_end: int) -> Iterator[str]:
         """Topics that have messages here, all of them before that place of the log, and no config.

@@ -192,6 +192,9 @@ class GroupRecord(msgspec.Struct, rename="camel", kw_only=True):
     """Whether some member's lease lasts."""
     member: int = 0
     """The member that says so."""
+    served: bool = True
+    """Whether this member has come to serve clients since it took the lease last; older ones do not
+    say."""
     problem: str = ""
     """Why nobody can become the master, or is it: the decider does not answer, or what this member
     waits for. Empty: no reason is known."""

@@ -242,6 +242,24 @@ async def test_too_few_members_serve_nobody(tmp_path: Path) -> None:
         assert (await one.desk.send()).code == BUSY
 
 
+@pytest.mark.parametrize("least", [1, 2])
+async def test_a_member_that_gave_its_lease_back_says_whether_it_served(
+    tmp_path: Path, least: int
+) -> None:
+    async with alone(tmp_path, least=least) as one:
+        await (one.until_leads() if least == 1 else until_true(lambda: one.member.leads))
+        assert one.decider.record is not None
+        one.decider.record = with_set(one.decider.record, (1, 2))
+        one.decider.tell()
+        one.member.known.note(one.decider.sight())
+        await one.member.give_back(heir=2)
+        await until_true(lambda: "member 2 is to be the master" in one.member.waits_because)
+        status = HARuntimeInfo.from_bytes(body_of(await one.desk.ask(GetBrokerHaStatus())))
+        assert status.record is not None
+        assert (status.record.master, status.record.held) == (1, False)
+        assert status.record.served is (least == 1)
+
+
 async def test_without_renewals_nothing_is_acknowledged(tmp_path: Path) -> None:
     async with alone(tmp_path) as one:
         await one.until_leads()

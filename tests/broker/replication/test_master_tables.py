@@ -446,23 +446,31 @@ async def test_in_a_group_the_progress_of_the_master_counts_also_where_it_is_les
 
 
 @pytest.mark.parametrize(
-    ("member", "held", "serves", "goes"),
+    ("member", "held", "serves", "served", "goes"),
     [
         # The next master, which has not added the topics of the last second yet.
-        (2, True, False, False),
-        (3, True, False, False),
-        (2, True, True, True),
+        (2, True, False, False, False),
+        (3, True, False, False, False),
+        (2, True, True, True, True),
         # The old one, which hands over.
-        (2, False, False, True),
+        (2, False, False, True, True),
+        # The next master, which has lost the lease before it had added them.
+        (2, False, False, False, False),
     ],
 )
 async def test_in_a_group_a_topic_goes_where_a_master_that_has_all_of_them_lacks_it(
-    tmp_path: Path, *, member: int, held: bool, serves: bool, goes: bool
+    tmp_path: Path, *, member: int, held: bool, serves: bool, served: bool, goes: bool
 ) -> None:
     async with two_of_a_group(tmp_path) as both:
         master, slave = both.master, both.slave
         record = GroupRecord(
-            epoch=2, master=2, sync_set=[1, 2, 3], set_epoch=2, held=held, member=member
+            epoch=2,
+            master=2,
+            sync_set=[1, 2, 3],
+            set_epoch=2,
+            held=held,
+            member=member,
+            served=served,
         )
         master.broker.replication.status.record = lambda: record
         master.broker.core.role.is_slave = not serves
