@@ -24,6 +24,7 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.bodies.statistics import GroupRecord
 from aerobee.remoting.wire.headers import admin as headers
 from aerobee.store.errors import StoreUnusable
+from aerobee.store.format.names import UNSYNCED
 from aerobee.store.log.read_through import LogReadThrough
 
 if TYPE_CHECKING:
@@ -144,9 +145,11 @@ class FailoverFeature(Feature):
             save_number(self._core.disk, store.root, self.member.id)
         # A controller numbers the members: nobody else knows all of them.
         members = member_ids(config.failover.failover_members) or None
+        if recovery.may_lack and not config.store.sync_flush:
+            # The next start may be a clean one.
+            self._core.disk.write_atomically(store.root / UNSYNCED, b"", backup=False)
         membership = store.join_group(self.member.id, members)
         self.member.joined(membership)
-        self.member.may_lack = recovery.may_lack and not config.store.sync_flush
         timeout_s = config.replication.slave_timeout_ms / 1000
         store.wait_for_group(membership.group, self.member.held, timeout_s)
 

@@ -52,7 +52,7 @@ LACKS: Final = {
     " not here yet",
 }
 """Why a copy that is marked so may not be a master's."""
-MAY_LACK: Final = (
+UNSYNCED: Final = (
     "its system has crashed, and it does not have all of a master's log since: others may have"
     " messages that it has lost"
 )
@@ -111,8 +111,6 @@ class Member:
         self._reign: Reign | None = None
         """The present time of this member as the master, or the last one."""
         self._room = Room(self._lease_s)
-        self.may_lack = False
-        """Whether a power cut may have taken its last bytes, until a master's log is here whole."""
         self._master: MasterAddress | None = None
         """The master when the record was last noted."""
         self._heir_since = (0, 0.0)
@@ -177,8 +175,8 @@ class Member:
                 known = None
 
     async def _judge(self, sight: Sight) -> bool:
-        """Mark this member's log if it was emptied, before a byte is copied; and no more once all
-        of the master's is here again. False: that cannot be saved now.
+        """Mark this member's log if it was emptied, before a byte is copied; and with no mark once
+        all of the master's is here again. False: that cannot be saved now.
         """
         membership, record = self.membership, sight.record
         assert membership is not None
@@ -243,7 +241,7 @@ class Member:
         assert membership is not None
         if reason := membership.objection:
             return reason
-        for lack in sorted(membership.lacks):
+        for lack in membership.lost:
             return LACKS[lack]
         return self._store.flags.lasting_fault or ("" if self.leads else self.damage)
 
@@ -268,8 +266,9 @@ class Member:
             return f"its disk does not answer: a sync has taken {took_s:.0f} s"
         if late_s > most_s:
             return f"the master's topics, groups and offsets have not come for {late_s:.0f} s"
-        if self.may_lack and not (membership is not None and membership.has_all):
-            return MAY_LACK
+        assert membership is not None
+        if Lack.UNSYNCED in membership.lacks and not membership.has_all:
+            return UNSYNCED
         return ""
 
     def _look_at_room(self) -> None:
@@ -332,7 +331,7 @@ class Member:
                 raise MasterRefused(problem)
         record = self.record
         in_set = record is not None and self.id in record.sync_set
-        has_tables = in_set and self.membership is not None and not self.membership.lacks
+        has_tables = in_set and self.membership is not None and not self.membership.lost
         if not has_tables and not await self.tables.copied(master):
             raise MasterRefused("its tables cannot be copied")
         return self.master() == master
@@ -358,7 +357,7 @@ class Member:
             await trio.sleep(self._lease_s * AGAIN)
             return
         reign.lease.renewed(began)
-        self._unclean, self.may_lack = None, False
+        self._unclean = None
         self.known.note(lease_sight)
         record = self.known.own
         log.warning("failover.elected", epoch=record.epoch, members=list(record.sync_set))

@@ -38,6 +38,9 @@ EMPTIED = "emptied"
 OLD_TABLES = "oldtables"
 """Ours: the log of this member was cut, and its tables may know of what was behind; or they were
 gone."""
+UNSYNCED = "unsynced"
+"""Ours: a power cut may have taken the last bytes of this member of a group, and it has not got all
+of a master's log since."""
 MEMBER = "member"
 """Ours: the number of the member of a group with etcd whose directory this is."""
 SAVED_TOPICS = "savedtopics"

@@ -21,7 +21,7 @@ from aerobee.store.errors import LogsUnrelated, StoreDamaged, StoreRefused
 from aerobee.store.format.epoch_file import EpochFileIllegal
 from aerobee.store.format.epochs import Epoch, shortened
 from aerobee.store.format.ha_epochs import EPOCHS_MAX
-from aerobee.store.format.names import EMPTIED, OLD_TABLES
+from aerobee.store.format.names import EMPTIED, OLD_TABLES, UNSYNCED
 from aerobee.store.replication.group import Group, Verdict
 from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
 from aerobee.store.replication.wires import WithEpochs
@@ -44,6 +44,8 @@ class Lack(StrEnum):
     """Its log is gone, and not all of the master's is here."""
     OLD_TABLES = OLD_TABLES
     """Its log was cut, or its tables were gone, and those of the master are not here."""
+    UNSYNCED = UNSYNCED
+    """A power cut may have taken its last bytes, and not all of a master's log has come since."""
 
 
 class Membership:
@@ -182,6 +184,11 @@ class Membership:
         if self._cut_failed:
             await self._disk.in_thread(self._forget_cut)
             self._cut_failed = False
+
+    @property
+    def lost(self) -> list[Lack]:
+        """The marks of what its copy lacks for certain."""
+        return sorted(self.lacks - {Lack.UNSYNCED})
 
     @property
     def has_all(self) -> bool:

@@ -44,6 +44,7 @@ from aerobee.store.format.ha_epochs import Greeting
 from aerobee.store.format.names import ABORT, CUT_MARK, EMPTIED
 from aerobee.store.format.timer import TIMER_CHECK
 from aerobee.store.log.read_through import LogDamage
+from aerobee.store.replication.membership import Lack
 from tests.broker.desk import body_of, open_desk, pull_header, said
 from tests.broker.replication.pairs import SLAVE, until_true
 from tests.kit.faulty_disk import Fault, FaultyDisk, Gate
@@ -784,7 +785,7 @@ async def test_a_copy_that_may_be_worse_leaves_the_lease_to_others_and_takes_it_
     async with alone(tmp_path, record=record) as one:
         tables = with_tables(one)
         if "crashed" in why:
-            one.member.may_lack = True
+            await membership_of(one).note(Lack.UNSYNCED)
         else:
             tables.late_s = 16.0
         began = trio.current_time()
@@ -795,7 +796,7 @@ async def test_a_copy_that_may_be_worse_leaves_the_lease_to_others_and_takes_it_
         assert why in status.record.unfit
         await one.until_leads()
         assert trio.current_time() >= began + YIELDS * LEASE_S
-        assert not one.member.may_lack
+        await until_true(lambda: not membership_of(one).lacks)
 
 
 @pytest.mark.parametrize("at_first", [True, False])
@@ -808,7 +809,7 @@ async def test_a_copy_that_may_be_worse_waits_from_when_the_decider_is_heard(
         assert record is not None
     async with alone(tmp_path, record=record, silent=at_first) as one:
         with_tables(one)
-        one.member.may_lack = True
+        await membership_of(one).note(Lack.UNSYNCED)
         one.decider.end_lease()
         if not at_first:
             await until_true(lambda: "has crashed" in one.member.waits_because)
@@ -823,13 +824,19 @@ async def test_a_copy_that_may_be_worse_waits_from_when_the_decider_is_heard(
         assert trio.current_time() >= began + YIELDS * LEASE_S
 
 
+def membership_of(one: Alone) -> Membership:
+    membership = one.member.membership
+    assert membership is not None
+    return membership
+
+
 async def test_a_copy_that_has_all_of_a_master_since_is_as_good_as_any(tmp_path: Path) -> None:
     async with alone(tmp_path) as one:
         await one.until_leads()
         record = one.decider.record
         assert record is not None
     async with alone(tmp_path, record=record) as one:
-        one.member.may_lack = True
+        await membership_of(one).note(Lack.UNSYNCED)
         membership = one.member.membership
         assert membership is not None
         assert await membership.settle(Greeting(0, (Epoch(1, 0),))) == ""
@@ -848,7 +855,25 @@ async def test_what_a_power_cut_may_have_taken_is_known_at_the_start(tmp_path: P
         (tmp_path / ABORT).touch()
         disk = Rebooted(boot)
         async with alone(tmp_path, record=one.decider.record, disk=disk) as again:
-            assert again.member.may_lack is lacks
+            assert (Lack.UNSYNCED in membership_of(again).lacks) is lacks
+    # Neither a clean stop nor a kill brings back what is gone.
+    for killed in (False, True):
+        if killed:
+            (tmp_path / ABORT).touch()
+        async with alone(tmp_path, record=one.decider.record, disk=Rebooted("another")) as again:
+            assert Lack.UNSYNCED in membership_of(again).lacks
+            assert not membership_of(again).lost
+    # It has all of the next master's, tables and all.
+    record = one.decider.record
+    assert record is not None
+    async with alone(tmp_path, record=record, disk=Rebooted("another")) as again:
+        tables, membership = with_tables(again), membership_of(again)
+        end = again.desk.store.commit_log.max_offset
+        assert await membership.settle(Greeting(end, (Epoch(1, 0),))) == ""
+        membership.group.confirm(end, end)
+        tables.all_of = record.epoch
+        again.decider.tell()
+        await until_true(lambda: not membership.lacks)
 
 
 async def test_a_master_has_its_set_in_a_decider_that_was_restored(tmp_path: Path) -> None:
