@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.broker.config.conflicts import oddities
 from aerobee.broker.config.derive import objections
-from aerobee.broker.config.report import shown
-from aerobee.broker.config.schema import SCHEMA, SECTIONS
+from aerobee.broker.config.report import shown, value_of
+from aerobee.broker.config.schema import SCHEMA, SECRET, SECTIONS
 from aerobee.broker.config.values import FreeSpace
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ def differences(before: BrokerConfig, after: BrokerConfig) -> Iterator[Differenc
     """The settings whose values differ."""
     for key in SCHEMA.values():
         old, new = shown(before, key), shown(after, key)
-        if old != new:
+        # A secret is shown as the same whatever it is.
+        hidden = key.name in SECRET and value_of(before, key) != value_of(after, key)
+        if hidden or old != new:
             yield Difference(key, old, new)
 
 

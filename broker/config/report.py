@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.config.files.entries import ConfigurationError, Form, join_tree
 from aerobee.broker.config.files.properties_file import escape
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from aerobee.broker.config.schema import Key, Value
 
 MASK = "********"
+SECRET_WORD: Final = re.compile("password|secret|token|credential", re.IGNORECASE)
+"""The words by which a key, or its value, says that it may be a secret."""
 NEVER_HERE = {"filterServerNums": "0"}
 """Keys without a setting that `exportConfigs` of RocketMQ 4.9 requires."""
 TAKES = {True: "SIGHUP", False: "restart"}
@@ -58,12 +61,19 @@ def shown(config: BrokerConfig, key: Key) -> str:
 def exported(config: BrokerConfig) -> dict[str, str]:
     """Every key with its value, and the kept keys of RocketMQ, sorted by RocketMQ name.
 
-    Secrets are masked where they are set.
+    Secrets are masked where they are set, and so is a kept value that may be one: in RocketMQ's
+    files a key counts for nothing when a letter of it has another case.
     """
     ours = {key.name: shown(config, key) for key in SCHEMA.values()}
     kept = NEVER_HERE | dict(config.without_effect) | dict(config.unknown)
-    values = (kept | ours).items()
-    return {name: MASK if text and name in SECRET else text for name, text in sorted(values)}
+    kept = {name: MASK if may_be_secret(name, text) else text for name, text in kept.items()}
+    return dict(sorted((kept | ours).items()))
+
+
+def may_be_secret(name: str, text: str) -> bool:
+    """Whether the value of a key without a setting is to be masked."""
+    ours = canon(name) in map(canon, SECRET)
+    return bool(text) and (ours or SECRET_WORD.search(f"{name}={text}") is not None)
 
 
 def as_properties(config: BrokerConfig) -> str:

@@ -373,6 +373,25 @@ def test_what_is_exported_has_every_key_in_order_and_no_secret(write: Any) -> No
     assert list(values) == sorted(values)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "initauthenticationuser=admin:s3cret-word",
+        "MetricsToken=s3cret-word",
+        "tls.server.keyPassword=s3cret-word",
+        "secretKey=s3cret-word",
+        'initAuthenticationUsr={"username":"admin","password":"s3cret-word"}',
+    ],
+)
+def test_a_secret_under_a_key_that_counts_for_nothing_is_not_exported(
+    write: Any, line: str
+) -> None:
+    config = load(write("broker.conf", line))
+    name = line.partition("=")[0]
+    assert "s3cret-word" in config.unknown[name]
+    assert exported(config)[name] == "********"
+
+
 def test_tls_is_also_set_by_a_file_of_rocketmq(write: Any) -> None:
     theirs = write(
         "tls.properties",

@@ -11,6 +11,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from aerobee.broker.config.live import differences
 from aerobee.broker.config.load import load_config
 from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.bodies.data_version import DataVersion
@@ -427,6 +428,18 @@ async def test_a_reload_takes_what_may_change_and_names_the_rest(tmp_path: Path)
             await live.reload(lambda: reread(tmp_path, environ=environ))
         assert desk.store.config.file_reserved_time_h == 72
         assert "fileReservedTime" not in desk.config.sources
+
+
+def test_a_reload_names_a_secret_that_needs_a_restart_and_does_not_tell_it(
+    tmp_path: Path,
+) -> None:
+    before = {"AEROBEE_BROKER_NAME": "desk", "AEROBEE_METRICS_TOKEN": "word-of-old"}
+    config = reread(tmp_path, environ=before)
+    after = reread(tmp_path, environ={**before, "AEROBEE_METRICS_TOKEN": "word-of-new"})
+    assert list(differences(config, config)) == []
+    [difference] = differences(config, after)
+    assert difference.key.name == "metricsToken"
+    assert (difference.before, difference.after) == ("********", "********")
 
 
 @pytest.mark.trio
