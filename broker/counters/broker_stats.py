@@ -20,7 +20,7 @@ from aerobee.broker.counters.server_stats import AccessStats, LoopStats
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 NORMAL = "normal"
 """The message type of messages without sharding key, delay or transaction."""
@@ -127,6 +127,22 @@ class TimerStats:
         """How long they were to wait."""
 
 
+class DeletedTotals:
+    """The counts of deleted topics and groups: with them no total of the broker goes back."""
+
+    __slots__ = ("got", "got_of_clients", "put", "timers_in", "timers_out")
+
+    def __init__(self) -> None:
+        self.put = 0
+        """Messages put into topics, none of which was the broker's own: those stay."""
+        self.got = 0
+        """Messages delivered, and …"""
+        self.got_of_clients = 0
+        """… those of them that were of no system topic."""
+        self.timers_in = 0
+        self.timers_out = 0
+
+
 class KnownNames(NamedTuple):
     """The names that the tables of this broker know; series have no others."""
 
@@ -136,6 +152,8 @@ class KnownNames(NamedTuple):
     """Whether there is such a consumer group."""
     reads: Callable[[str, str], bool] = lambda *_: True
     """Whether a group has offsets in a topic."""
+    system: Callable[[str], bool] = lambda _: False
+    """Whether a topic is the broker's own."""
 
 
 class BrokerStats:
@@ -144,6 +162,7 @@ class BrokerStats:
     __slots__ = (
         "_limit",
         "access",
+        "deleted",
         "group_creations",
         "groups_out",
         "groups_too_fast",
@@ -170,6 +189,7 @@ class BrokerStats:
         assert series_limit > 0, "a limit of zero would count nothing by name"
         self._limit = series_limit
         self.known = KnownNames()
+        self.deleted = DeletedTotals()
         self.topics_in: dict[tuple[str, str], TopicStats] = {}
         """By (topic, message type)."""
         self.groups_out: dict[tuple[str, str], GroupTopicStats] = {}
@@ -245,19 +265,25 @@ class BrokerStats:
         """Drop every series of a deleted topic."""
         self.transactions.pop(topic, None)
         self.topics_too_fast.pop(topic, None)
-        self.timers.pop(topic, None)
         self.pop.forget(topic=topic)
+        if (timers := self.timers.pop(topic, None)) is not None:
+            self.deleted.timers_in += timers.enqueued
+            self.deleted.timers_out += timers.dequeued
         for key in [key for key in self.topics_in if key[0] == topic]:
-            del self.topics_in[key]
-        for pair in [pair for pair in self.groups_out if pair[1] == topic]:
-            del self.groups_out[pair]
+            self.deleted.put += self.topics_in.pop(key).messages_in
+        self._forget_pairs([pair for pair in self.groups_out if pair[1] == topic])
 
     def forget_group(self, group: str) -> None:
         """Drop every series of a deleted consumer group."""
         self.pop.forget(group=group)
         self.groups_too_fast.pop(group, None)
-        for pair in [pair for pair in self.groups_out if pair[0] == group]:
-            del self.groups_out[pair]
+        self._forget_pairs([pair for pair in self.groups_out if pair[0] == group])
+
+    def _forget_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
+        for pair in pairs:
+            count = self.groups_out.pop(pair).messages_out
+            self.deleted.got += count
+            self.deleted.got_of_clients += 0 if self.known.system(pair[1]) else count
 
     def _new_topic(self, key: tuple[str, str]) -> TopicStats:
         if len(self.topics_in) >= self._limit or not self.known.topic(key[0]):

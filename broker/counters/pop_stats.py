@@ -33,6 +33,7 @@ class PopStats:
         "_known",
         "_limit",
         "behind",
+        "deleted",
         "in_flight",
         "late_ms",
         "retried",
@@ -51,6 +52,8 @@ class PopStats:
         """(group, topic) → queue id → messages popped, and neither acknowledged nor put again."""
         self.revive_in: Counts[tuple[str, str, str, str]] = Counts()
         """By topic, group, CK or ACK, and status of the put."""
+        self.deleted = {"CK": 0, "ACK": 0}
+        """How many of them were of deleted topics and groups: a total does not go back."""
         self.revive_out: Counts[tuple[str, str, str, str]] = Counts()
         """By topic, group, revive queue, and CK or ACK."""
         self.retried: Counts[tuple[str, str, str]] = Counts()
@@ -91,6 +94,9 @@ class PopStats:
         """Drop the counts of a deleted group or topic."""
         for pair in [pair for pair in self.in_flight if group == pair[0] or topic == pair[1]]:
             del self.in_flight[pair]
+        for key, count in self.revive_in.items():
+            if topic == key[0] or group == key[1]:
+                self.deleted[key[2]] += count
         for counts in (self.revive_in, self.revive_out, self.retried):
             counts.forget(group=group, topic=topic)
 

@@ -101,8 +101,8 @@ class Sampling:
             stats.pulls_found,
             stats.pulls_missed,
             store.messages_got,
-            sum(timers.enqueued for timers in stats.timers.values()),
-            sum(timers.dequeued for timers in stats.timers.values()),
+            stats.deleted.timers_in + sum(timers.enqueued for timers in stats.timers.values()),
+            stats.deleted.timers_out + sum(timers.dequeued for timers in stats.timers.values()),
         )
         for total, value in zip(self._totals, now, strict=True):
             total[self._looks % ROWS] = value
@@ -120,7 +120,7 @@ class Sampling:
         got = sum(
             s.messages_out for (_, topic), s in stats.groups_out.items() if not is_system(topic)
         )
-        return MidnightTotals(put, got)
+        return MidnightTotals(stats.deleted.put + put, stats.deleted.got_of_clients + got)
 
     def rates(self, field: str) -> tuple[float, ...]:
         """Per second over the last 10, 60 and 600 s, or as far back as there are samples."""
@@ -170,22 +170,23 @@ class Sampling:
         # Copies, because others run in between.
         topics: dict[str, tuple[int, int]] = {}
         is_system = self._is_system_topic
-        own_put = own_got = 0
+        # Read with each copy: what is deleted from here on is in that.
+        own_put = put_all = self._stats.deleted.put
         for (topic, _), put in list(self._stats.topics_in.items()):
             messages, size_bytes = topics.get(topic, (0, 0))
             topics[topic] = (messages + put.messages_in, size_bytes + put.bytes_in)
+            put_all += put.messages_in
             own_put += 0 if is_system(topic) else put.messages_in
             yield None
         for topic, (messages, size_bytes) in topics.items():
             yield Count("TOPIC_PUT", topic, messages, size_bytes)
-        got = 0
+        got, own_got = self._stats.deleted.got, self._stats.deleted.got_of_clients
         for (group, topic), out in list(self._stats.groups_out.items()):
             got += out.messages_out
             own_got += 0 if is_system(topic) else out.messages_out
             key = f"{topic}@{group}"
             yield Count("GROUP_GET", key, out.messages_out, out.bytes_out)
             yield Count("SNDBCK_PUT", key, out.sent_back, out.sent_back)
-        put_all = sum(messages for messages, _ in topics.values())
         for item, count in (
             ("BROKER_PUT", put_all),
             ("BROKER_GET", got),
@@ -198,7 +199,7 @@ class Sampling:
     def _rarer(self) -> Iterator[Count]:
         """Check points and acknowledgements of pops, connections, slow puts."""
         groups: dict[tuple[str, str], int] = {}
-        brokers = {"BROKER_CK": 0, "BROKER_ACK": 0}
+        brokers = {f"BROKER_{kind}": count for kind, count in self._stats.pop.deleted.items()}
         for (topic, group, kind, _), count in list(self._stats.pop.revive_in.items()):
             key = (f"GROUP_{kind}", f"{topic}@{group}")
             groups[key] = groups.get(key, 0) + count

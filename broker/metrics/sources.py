@@ -101,6 +101,7 @@ def known_names(topics: TopicTable, consumers: ConsumerTables) -> KnownNames:
         topics.is_known,
         lambda group: group in groups or group == DELAYING_GROUP,
         lambda group, topic: bool(offsets.queues(group, topic)),
+        topics.is_system,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from aerobee.broker.counters.broker_stats import BrokerStats
-from aerobee.broker.metrics.samples import DAY, HOUR
+from aerobee.broker.metrics.samples import DAY, HOUR, MINUTE
 from aerobee.broker.metrics.sampling import MidnightTotals, Sampling
 from aerobee.store.stats import StoreStats
 from tests.broker.peers import HandClock
@@ -93,6 +93,39 @@ def test_mornings_are_what_stood_there_when_the_day_changed_without_system_topic
         MidnightTotals(3, 2),
         MidnightTotals(7, 2),
     )
+
+
+@pytest.mark.trio
+async def test_no_total_of_the_broker_goes_back_with_a_topic_or_a_group_that_is_deleted() -> None:
+    desk = Desk()
+    stats, sampling = desk.stats, desk.sampling
+    stats.known = stats.known._replace(system=lambda topic: topic.startswith("sys"))
+    for topic in ("gone", "kept"):
+        desk.put(topic, 50)
+        stats.group_out("billing", topic).messages_out += 20
+        stats.timer(topic).enqueued += 7
+        stats.timer(topic).dequeued += 5
+        stats.pop.add(stats.pop.revive_in, (topic, "billing", "CK", "put_ok"))
+        stats.pop.add(stats.pop.revive_in, (topic, "billing", "ACK", "put_ok"))
+    stats.group_out("billing", "sys").messages_out += 3
+    sampling.look()
+    before = sampling.now(), await totals(sampling)
+    assert before[0] == MidnightTotals(100, 40)
+    stats.forget_topic("gone")
+    sampling.look()
+    assert (sampling.now(), await totals(sampling)) == before
+    assert sampling.rates("timers_in")[0] == 14 / 2
+    assert sampling.rates("timers_out")[0] == 10 / 2
+    stats.forget_group("billing")
+    assert (sampling.now(), await totals(sampling)) == before
+
+
+async def totals(sampling: Sampling) -> dict[str, int]:
+    """The totals of the cluster as the next sample of a minute has them."""
+    sampling.samples.series.clear()
+    await sampling.sample(MINUTE)
+    series = sampling.samples.series
+    return {item: at.messages[0] for (item, key), at in series.items() if key == "c"}
 
 
 @pytest.mark.trio
