@@ -727,6 +727,29 @@ def test_an_address_that_lost_its_place_meanwhile_writes_no_routes_of_nobody() -
     assert not routes.queues.table
 
 
+def test_an_address_that_lost_its_place_writes_none_when_all_is_cleared_away_either() -> None:
+    routes = RouteTable()
+    steps = begun(routes, registration(MANY))
+    finished(routes.register(registration(address="127.0.0.1:9", version=version(9)), 0))
+    routes.unregister("PyC", "127.0.0.1:9")
+    list(routes.settle())
+    finished(steps)
+    assert not routes.queues.table
+
+
+def test_a_broker_that_leaves_while_its_topics_are_checked_keeps_what_comes_then() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(MANY), 0))
+    steps = routes.register(registration(MANY, version=version(2)), 0)
+    next(steps)
+    routes.expire(130_000)
+    assert perms(routes, "T1999") == {}
+    finished(steps)
+    assert lost(routes) == []
+    list(routes.settle())
+    assert perms(routes, "T0000") == perms(routes, "T1999") == {"py-a": 6}
+
+
 def missing_are_going(
     routes: RouteTable, request: Registration
 ) -> Generator[None, None, RegistrationAnswer]:
@@ -758,6 +781,16 @@ def test_a_registration_that_comes_meanwhile_is_not_undone_by_the_one_before() -
     finished(steps)
     assert perms(routes, "T1") == {"py-a": 4}
     assert routes.stored_version("PyC", "127.0.0.1:30911", 0) == version(2)
+
+
+def test_a_registration_deletes_no_topic_of_the_one_that_comes_meanwhile() -> None:
+    routes = RouteTable(deletes_missing=lambda: True)
+    steps = missing_are_going(routes, registration())
+    newer = registration([topic("T1"), topic("T1999")], version=version(2))
+    finished(routes.register(newer, 0))
+    finished(steps)
+    assert perms(routes, "T1999") == {"py-a": 6, "py-b": 6}
+    assert perms(routes, "T2") == {}
 
 
 def test_the_limit_on_topics_holds_when_others_register_meanwhile() -> None:
