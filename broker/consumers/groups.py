@@ -152,13 +152,15 @@ class GroupTable:
         return list(changed)
 
     def delete(self, group: str, now_ms: int) -> bool:
-        """Remove a group and its forbidden topics; whether it existed."""
-        self.forbidden.pop(group, None)
+        """Remove a group and its forbidden topics, which one may have that was never made; whether
+        it existed.
+        """
+        forbidden = self.forbidden.pop(group, None)
         self.kept.drop(group)
-        if self.configs.pop(group, None) is None:
-            return False
-        self.changed((group,), now_ms)
-        return True
+        there = self.configs.pop(group, None) is not None
+        if there or forbidden is not None:
+            self.changed((group,), now_ms)
+        return there
 
     def changed(self, groups: Iterable[str], now_ms: int) -> None:
         """Increment the version and call the listeners."""

@@ -116,6 +116,19 @@ def test_a_deleted_group_takes_what_was_forbidden_to_it() -> None:
     assert groups.may_read("g", "t")
 
 
+def test_what_was_forbidden_to_a_group_that_was_never_made_goes_with_its_deletion() -> None:
+    groups = GroupTable(STRICT)
+    groups.forbid_read("g", "t", True, 0)
+    version, saved = groups.version, list[Any]()
+    groups.listeners.append(saved.append)
+    assert not groups.delete("g", 1)
+    assert groups.may_read("g", "t")
+    assert saved == [("g",)]
+    assert groups.version != version
+    assert not groups.delete("g", 2)
+    assert saved == [("g",)]
+
+
 def test_the_file_of_the_5_4_line_loads_over_the_built_in_groups() -> None:
     groups = GroupTable(OPTIONS)
     assert groups.load(document(JAVA_5_4)) == []
