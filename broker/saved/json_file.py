@@ -93,10 +93,16 @@ class JsonFile:
         return result
 
     def content(self, path: Path) -> bytes | None:
-        """The bytes of a file, None when it is missing or blank."""
+        """The bytes of a file, None when it is missing or blank. Raises: TableDamaged, OSError."""
         if not self.disk.exists(path):
             return None
+        self.check_kind(path)
         return self.disk.read(path).strip() or None
+
+    def check_kind(self, path: Path) -> None:
+        """Refuse a link, which no write would keep, and a directory. Raises: TableDamaged."""
+        if not self.disk.is_file(path):
+            raise TableDamaged(f"{path} is a link or a directory: put the file itself in its place")
 
     def set_aside(self, error: Exception) -> None:
         """Rename an unreadable file, so that the next write does not overwrite it."""
@@ -145,6 +151,7 @@ class PrivateFile(JsonFile):
         """As `JsonFile.load`. Raises: TableDamaged naming file and remedy; OSError."""
         if not self.disk.exists(self.path):
             return None
+        self.check_kind(self.path)
         if self.disk.mode(self.path) & OF_OTHERS:
             command = f"chmod 600 {shlex.quote(str(self.path))}"
             raise TableDamaged(f"{self.path} is open to other users of this machine: {command}")

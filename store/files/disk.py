@@ -167,6 +167,10 @@ class Disk(Places):
         """Whether the name is a directory, or a link to one."""
         return self._call(os.path.isdir, path)
 
+    def is_file(self, path: Path) -> bool:
+        """Whether the name is that of a file itself, and of no link to one. Raises: OSError."""
+        return stat.S_ISREG(self._call(os.lstat, path).st_mode)
+
     def listdir(self, path: Path) -> list[str]:
         """Names in a directory, sorted; none when the directory does not exist.
 

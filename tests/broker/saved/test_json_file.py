@@ -6,7 +6,7 @@ import pytest
 
 from aerobee.broker.consumers.consumer_offsets import offsets_of
 from aerobee.broker.errors import TableDamaged
-from aerobee.broker.saved.json_file import JsonFile
+from aerobee.broker.saved.json_file import JsonFile, PrivateFile
 from aerobee.store.files.disk import Disk
 from tests.broker.peers import HandClock
 
@@ -218,3 +218,20 @@ def test_a_refused_start_leaves_both_files_where_they_are(tmp_path: Path) -> Non
         "topics.json": b'{"a":',
         "topics.json.bak": b"{",
     }
+
+
+@pytest.mark.parametrize("kind", [JsonFile, PrivateFile])
+@pytest.mark.parametrize("of", ["link", "directory"])
+def test_what_is_no_file_refuses_the_start_and_the_text_says_what_it_is(
+    tmp_path: Path, kind: type[JsonFile], of: str
+) -> None:
+    """A link has all permissions of its own, and no chmod takes them away."""
+    file = kind(tmp_path / "users.json", Disk(), HandClock())
+    if of == "link":
+        (tmp_path / "elsewhere.json").write_bytes(b"{}")
+        (tmp_path / "elsewhere.json").chmod(0o600)
+        file.path.symlink_to(tmp_path / "elsewhere.json")
+    else:
+        file.path.mkdir(mode=0o700)
+    with pytest.raises(TableDamaged, match=r"users\.json is a link or a directory: put the file"):
+        file.load(whole)

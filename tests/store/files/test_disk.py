@@ -57,6 +57,7 @@ def test_what_is_no_directory_has_nothing_below_it(disk: Disk, tmp_path: Path) -
     (tmp_path / "file").write_bytes(b"")
     assert not disk.exists(tmp_path / "file" / "x")
     assert not disk.is_directory(tmp_path / "file")
+    assert disk.is_file(tmp_path / "file")
 
 
 def test_an_allocated_file_has_its_size_and_its_blocks_when_its_name_appears(
