@@ -186,9 +186,7 @@ class Registration:
             return
         self.topics.touch(self.clock.now_ms())
         names = list(self.topics.configs)
-        for at in range(0, len(names), TOPICS_AT_ONCE):
-            self._tell_own(names[at : at + TOPICS_AT_ONCE])
-            yield
+        yield from self._tell_own_in_steps(names)
         self._tell_others(names)
 
     def wipe_write_permission(self) -> Iterator[None]:
@@ -201,6 +199,11 @@ class Registration:
         changed = set(names)
         self._tell_own(changed)
         self._tell_others(changed)
+
+    def _tell_own_in_steps(self, names: Sequence[str]) -> Iterator[None]:
+        for at in range(0, len(names), TOPICS_AT_ONCE):
+            self._tell_own(names[at : at + TOPICS_AT_ONCE])
+            yield
 
     def _tell_own(self, changed: Iterable[str]) -> None:
         if self.routes is None or self.routes.own is None:
@@ -226,7 +229,18 @@ class Registration:
             for link in self.links:
                 nursery.start_soon(link.run)
             task_status.started()
-            await trio.sleep_forever()
+            while True:
+                await trio.sleep(self.period_s)
+                await in_slices(self.register_deleted())
+
+    def register_deleted(self) -> Iterator[None]:
+        """Register with the embedded name server what this broker has of the topics whose routes
+        were deleted there. Tools delete a topic at the broker first: one that a send has made anew
+        in between would be found by nobody.
+        """
+        if self.routes is not None:
+            deleted, self.routes.own_deleted = self.routes.own_deleted, set()
+            yield from self._tell_own_in_steps(list(deleted))
 
     async def route_elsewhere(self, topic: str) -> TopicRouteData | None:
         """The route of a topic, as the first name server elsewhere that answers knows it. It is

@@ -83,6 +83,8 @@ class RouteTable:
         self.deletes_missing = deletes_missing
         self.own: OwnBroker | None = None
         self.own_ha_address = ""
+        self.own_deleted: set[str] = set()
+        """Topics whose routes were deleted since our own broker registered such topics again."""
         self.arriving: list[tuple[str, set[str]]] = []
         """The clusters of registrations that are being taken, and the topics deleted meanwhile."""
         self.settle = self.queues.settle
@@ -420,8 +422,13 @@ class RouteTable:
     # ── Administration ──
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Remove a topic, or only its queues on the brokers of `cluster`."""
+        """Remove a topic, or only its queues on the brokers of `cluster`. Topics of our own are
+        noted: that broker registers them again, as others do.
+        """
         brokers = self.brokers if cluster is None else self.brokers_of(cluster)
+        own = self.own
+        if own is not None and own.name in brokers and own.name in self.queues.of(topic):
+            self.own_deleted.add(topic)
         self.queues.drop(topic, list(brokers))
         for of, deleted in self.arriving:
             if cluster in (None, of):

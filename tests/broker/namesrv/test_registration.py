@@ -516,6 +516,27 @@ def test_changes_before_the_start_are_part_of_the_first_registration() -> None:
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize("there", [True, False])
+async def test_a_route_inside_that_is_deleted_comes_back_while_the_broker_has_the_topic(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, there: bool
+) -> None:
+    """Tools delete a topic at the broker first, and a send may make it anew in between."""
+    desk = Desk()
+    desk.registration.register_own()
+    await nursery.start(desk.registration.run)
+    desk.create("T")
+    desk.inside.delete_topic("T", "DefaultCluster")
+    if not there:
+        desk.topics.delete("T", 0, 0)
+    await trio.sleep(29)
+    assert desk.inside.route("T") is None
+    await trio.sleep(2)
+    assert (desk.inside.route("T") is not None) is there
+    assert desk.inside.own_deleted == set()
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
 async def test_without_name_servers_there_is_nothing_to_do(nursery: trio.Nursery) -> None:
     topics = TopicTable(OPTIONS)
     registration = Registration(

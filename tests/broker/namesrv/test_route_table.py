@@ -401,6 +401,19 @@ def test_our_own_topics_follow_every_change() -> None:
     assert finished(routes.topics()) == ["T2"]
 
 
+@pytest.mark.parametrize(("cluster", "noted"), [(None, {"T1"}), ("PyC", {"T1"}), ("Other", set())])
+def test_a_route_of_our_own_broker_that_is_deleted_is_noted(
+    cluster: str | None, noted: set[str]
+) -> None:
+    routes = RouteTable()
+    routes.delete_topic("T1", cluster)
+    assert routes.own_deleted == set()
+    own(routes)
+    routes.delete_topic("T1", cluster)
+    assert routes.own_deleted == noted
+    assert perms(routes, "T1") == ({} if noted else {"own": 6})
+
+
 def test_no_one_takes_the_name_of_our_own_broker_or_its_address() -> None:
     routes = RouteTable()
     own(routes)
