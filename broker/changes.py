@@ -35,22 +35,25 @@ class ChangeAnswer(Answer, frozen=True):
     changes: str = ""
 
 
-def change(name: str, before: Fields, after: Fields) -> str:
-    """The change of one thing; None: there is none. Empty when nothing has changed."""
+def change(name: str, before: Fields, after: Fields, *, hides: bool = True) -> str:
+    """The change of one thing; None: there is none. Empty when nothing has changed.
+
+    `hides`: whether a field may be a secret by its name; that of a right is a topic's or a group's.
+    """
     if before is None and after is None:
         return ""
     old, new = dict(fields(before)), dict(fields(after))
     subject = quoted(name)
     if before is None:
-        pairs = (f"{key} {shown(key, new[key])}" for key in sorted(new))
+        pairs = (f"{key} {shown(key, new[key], hides)}" for key in sorted(new))
         return cut(f"{subject} created: {', '.join(pairs)}", CHARS)
     if after is None:
-        pairs = (f"{key} {shown(key, old[key])}" for key in sorted(old))
+        pairs = (f"{key} {shown(key, old[key], hides)}" for key in sorted(old))
         return cut(f"{subject} deleted: {', '.join(pairs)}", CHARS)
     pairs = (
         f"{key} {HIDDEN}"
-        if SECRET.search(key)
-        else f"{key} {shown(key, old.get(key))} -> {shown(key, new.get(key))}"
+        if hides and SECRET.search(key)
+        else f"{key} {shown(key, old.get(key), hides)} -> {shown(key, new.get(key), hides)}"
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     )
@@ -82,11 +85,11 @@ def fields(of: Fields, path: str = "", depth: int = DEPTH) -> Iterator[tuple[str
             yield path + quoted(name), value
 
 
-def shown(name: str, value: object) -> str:
+def shown(name: str, value: object, hides: bool) -> str:
     """A value of that name, as JSON; `-` for none."""
     if value is None:
         return "-"
-    if SECRET.search(name):
+    if hides and SECRET.search(name):
         return HIDDEN
     return cut(msgspec.json.encode(value).decode(errors="replace"), VALUE_CHARS)
 

@@ -182,7 +182,7 @@ class UserProcessor:
             raise NoPermission(f"The subject of User:{name} is not exist.")
         before = rights_of(self._acls.get(name))
         less = self._acls.update(name, new)
-        answer = change(name, before, rights_of(self._acls.get(name)))
+        answer = change(name, before, rights_of(self._acls.get(name)), hides=False)
         cut_off = name if less else ""
         return self._saved(answer, users=False, acls=True, cut_off=cut_off, asking=connection)
 
@@ -197,7 +197,7 @@ class UserProcessor:
             return DONE
         before = rights_of(self._acls.get(name))
         self._acls.delete(name, policy, resource)
-        answer = change(name, before, rights_of(self._acls.get(name)))
+        answer = change(name, before, rights_of(self._acls.get(name)), hides=False)
         return self._saved(answer, users=False, acls=True, cut_off=name, asking=connection)
 
     def acl(self, header: headers.GetAcl, command: Command, connection: Caller) -> Answer:

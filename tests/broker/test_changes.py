@@ -45,6 +45,14 @@ def test_that_a_secret_has_changed_is_said_and_not_what_it_is() -> None:
     assert change("g", {"s": {"secretKey": "one"}}, {}) == "g: s.secretKey hidden"
 
 
+def test_a_right_on_a_topic_that_is_named_like_a_secret_is_told() -> None:
+    resource, right = "Custom/Topic:password-resets", "Allow Pub"
+    said = change("alice", {}, {resource: right}, hides=False)
+    assert said == f'alice: {resource} - -> "{right}"'
+    assert change("alice", {resource: right}, {}, hides=False).endswith(f'"{right}" -> -')
+    assert change("alice", {}, {resource: right}).endswith("hidden")
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

@@ -168,6 +168,22 @@ async def test_an_acl_grows_is_listed_and_is_deleted_piece_by_piece(tmp_path: Pa
         assert not (await ask(desk, auth.GetAcl(subject=subject))).body
 
 
+async def test_the_audit_log_tells_a_right_on_a_topic_that_is_named_like_a_secret(
+    tmp_path: Path,
+) -> None:
+    async with desk_of(tmp_path) as desk:
+        await ask(desk, auth.CreateUser(username="u1"), U1)
+        subject, resource = "User:u1", "Topic:tokens"
+        body = acl_body("u1", resource=resource)
+        await ask(desk, auth.CreateAcl(subject=subject), body)
+        await ask(desk, auth.DeleteAcl(subject=subject, resource=resource))
+        told = [line["changes"] for line in desk.broker.audit.newest][-2:]
+        assert told == [
+            'u1: Custom/Topic:tokens - -> "Allow Pub"',
+            'u1: Custom/Topic:tokens "Allow Pub" -> -',
+        ]
+
+
 async def test_a_user_that_is_deleted_while_its_entries_are_checked_leaves_no_rights(
     tmp_path: Path,
 ) -> None:
