@@ -100,6 +100,8 @@ class Controller:
         """As seen last; None: not yet."""
         self._taken = NOT_TAKEN
         """The epoch that this member leads."""
+        self._over = NOT_TAKEN
+        """The last one that it led, or was to lead: its disk may hang before the epoch is saved."""
         self._renewed_at = float("-inf")
         """When it last began to be confirmed, by the loop's clock."""
         self._last_master = 0
@@ -167,7 +169,8 @@ class Controller:
         if state is None or figures is None:
             return True
         mine = state.master == self._number
-        return mine and not self._leads(state) and state.epoch <= figures.epoch
+        leads = self._leads(state)
+        return mine and not leads and state.epoch <= max(figures.epoch, self._over)
 
     def _heartbeat(self) -> namesrv.BrokerHeartbeat | None:
         figures = self._figures()
@@ -331,7 +334,7 @@ class Controller:
         """
         over = trio.current_time() >= self._renewed_at + self._lease_s
         if over or state.master != self._number or state.epoch != self._taken:
-            self._taken = NOT_TAKEN
+            self._over, self._taken = max(self._over, self._taken), NOT_TAKEN
         return self._taken != NOT_TAKEN
 
     async def _sight(self, state: GroupState) -> Sight:

@@ -20,12 +20,15 @@ from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers import controller
 
 if TYPE_CHECKING:
+    from trio.testing import MockClock
+
     from aerobee.broker.failover.record import Record
     from aerobee.remoting.wire.header import Header
 
 pytestmark = pytest.mark.trio
 
 NOT_USED: Any = None
+LEASE_S = 60.0
 
 
 class Controllers:
@@ -60,7 +63,7 @@ def answer(fields: dict[str, str], body: Any) -> Command:
 async def led(controllers: Any) -> tuple[Controller, Sight, Record]:
     """Member 1 leads, and has asked for member 2 to join."""
     decider = Controller(
-        controllers, NOT_USED, Member("c", "b", "h:1"), 1, 60.0, lambda: LogFigures(2, 0, 0)
+        controllers, NOT_USED, Member("c", "b", "h:1"), 1, LEASE_S, lambda: LogFigures(2, 0, 0)
     )
     sight = await decider.take(await decider.look(None, 0), NOT_USED)
     assert sight.record is not None
@@ -83,6 +86,17 @@ async def test_a_change_that_may_still_come_is_not_given_up_as_its_member_dies()
     with pytest.raises(DeciderSilent, match="too late"):
         await decider.change(sight, wanted, wanted.lease)
     assert controllers.asked[0] == controllers.asked[-1]
+
+
+async def test_a_master_whose_disk_hangs_before_it_leads_is_taken_for_dead(
+    mock_clock: MockClock,
+) -> None:
+    decider, _, _ = await led(Controllers())
+    assert not decider.silent
+    mock_clock.jump(LEASE_S)
+    assert decider.silent, "its epoch was not saved in all this time"
+    await decider.take(await decider.look(None, 0), NOT_USED)
+    assert not decider.silent
 
 
 async def test_a_change_of_an_earlier_epoch_comes_no_more() -> None:
