@@ -42,7 +42,14 @@ from aerobee.broker.replication.tails import EMPTY_STORE, Tail, deleted, differe
 from aerobee.remoting.wire.headers.admin import FollowResponse, GetBrokerConfig
 from aerobee.store.errors import StoreRefused
 from aerobee.store.format.names import CUT
-from aerobee.store.recovery.cut import Cut, begin, look, record_ends, segment_starts
+from aerobee.store.recovery.cut import (
+    Cut,
+    MarkStays,
+    begin,
+    look,
+    record_ends,
+    segment_starts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -242,11 +249,10 @@ class AnotherMaster:
                 kept_in = await self._saved(master, compared)
                 following.follow_other(master.at)
                 if kept_in:
-                    core.role.awaits_restart = (
+                    self._rest(
                         f"the next start of this broker ends its log at {compared.common}, and has"
                         f" it follow {master.at.address}: restart it"
                     )
-                    following.await_cut(core.role.awaits_restart)
         finally:
             if not core.role.awaits_restart:
                 core.role.follow_again()
@@ -262,7 +268,7 @@ class AnotherMaster:
     async def _saved(self, master: AskedMaster, compared: Comparison) -> str:
         """Save the master, and begin the cut; the directory of what goes, if any.
 
-        Raises: Refusal; then all is as it was.
+        Raises: Refusal; then all is as it was, or it says that a restart decides.
         """
         disk, root = self._core.disk, self._core.store.root
         try:
@@ -280,6 +286,14 @@ class AnotherMaster:
             await disk.in_thread(partial(write_role, disk, root, role))
             if compared.behind is not None:
                 return await self._begin_cut(compared.common, master.epoch)
+        except MarkStays as error:
+            # A log that grows, or leads, would lose at that start what it has acknowledged.
+            self._rest(
+                "the cut failed, and may have begun all the same, as what says so cannot be"
+                f" removed ({error}): the next start of this broker ends its log at"
+                f" {compared.common}, or leaves it as it is: restart it"
+            )
+            raise refused(self._core.role.awaits_restart) from error
         except (OSError, StoreRefused) as error:
             rest = ""
             try:
@@ -288,6 +302,12 @@ class AnotherMaster:
                 rest = "; config/role.json may name the other master"
             raise refused(f"nothing was changed: {error}{rest}") from error
         return ""
+
+    def _rest(self, reason: str) -> None:
+        """Copy nothing, and become no master, until the next start."""
+        assert self._following is not None
+        self._core.role.awaits_restart = reason
+        self._following.await_cut(reason)
 
     async def _begin_cut(self, offset: int, epoch: int) -> str:
         """Keep what goes; the next start ends the cut. Raises: OSError, StoreRefused."""

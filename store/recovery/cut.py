@@ -64,6 +64,12 @@ was cut is delivered again."""
 log = structlog.get_logger(__name__)
 
 
+class MarkStays(OSError):
+    """The mark of a cut cannot be removed: the next start may end the log there, and until then
+    nothing may be appended.
+    """
+
+
 class Cut(msgspec.Struct, frozen=True):
     """A cut, and the content of `cut.json` until it has ended."""
 
@@ -122,7 +128,7 @@ def begin(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: 
 
     `keep_in` is below the data directory, and gets a number where it exists. Nothing may append to
     the log meanwhile, or before that start. Blocking. Raises: as `look`, OSError; then nothing has
-    changed.
+    changed. MarkStays: that is not sure.
     """
     log = _loaded(disk, log_directory)
     try:
@@ -142,8 +148,11 @@ def begin(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: 
 
 
 def forget(disk: Disk, root: Path) -> None:
-    """Give up a cut that has begun, durably; without one nothing is done. Raises: OSError."""
-    disk.remove_durably(root / CUT_MARK)
+    """Give up a cut that has begun, durably; without one nothing is done. Raises: MarkStays."""
+    try:
+        disk.remove_durably(root / CUT_MARK)
+    except OSError as error:
+        raise MarkStays(error.errno, error.strerror, error.filename) from error
 
 
 def cut(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: Path) -> Cut:

@@ -18,6 +18,7 @@ from aerobee.broker.replication.master_calls import MasterAddress
 from aerobee.broker.replication.saved_role import SavedRole, read_role, write_role
 from aerobee.remoting.wire.headers.admin import Follow, FollowResponse, Promote
 from aerobee.store.files.disk import Disk
+from aerobee.store.format.names import CUT_MARK
 from aerobee.store.recovery.cut import unfinished
 from tests.broker.desk import open_desk
 from tests.broker.replication.pairs import SLAVE, open_pair, until_true
@@ -219,6 +220,48 @@ async def test_wherever_the_disk_fails_nothing_has_changed_or_the_cut_has_begun(
             steps = counted.steps
     assert steps > 6
     assert len(log_records(tmp_path / "1" / "slave")) == 5
+
+
+class MarkThatStays:
+    """A disk whose directory cannot be synced once the mark of a cut is there; it keeps the mark,
+    or loses it only until a power cut.
+    """
+
+    def __init__(self, root: Path, *, keeps: bool) -> None:
+        self.failing = {("fsync", root)} | ({("unlink", root / CUT_MARK)} if keeps else set())
+        self.there = False
+
+    def __call__(self, call: Call) -> None:
+        self.there |= call.name == "replace" and CUT_MARK in str(call.path)
+        if self.there and (call.name, call.path) in self.failing:
+            raise OSError(errno.EIO, "the disk fails", str(call.path))
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_slave_whose_cut_may_have_begun_takes_nothing_until_its_restart(
+    tmp_path: Path, *, keeps: bool
+) -> None:
+    """Else it acknowledges as a master, and its next start cuts that off."""
+    disk = FaultyDisk(tmp_path)
+    async with copied(tmp_path, disk=disk) as orders:
+        pair, role = orders.pair, orders.core.role
+        common = await part(orders, 2, 1)
+        end = pair.slave.store.commit_log.max_offset
+        disk.before = MarkThatStays(pair.slave.store.root, keeps=keeps)
+        with pytest.raises(Refusal, match=r"cut failed, and may have begun.*restart it"):
+            await orders.follow(cut=True)
+        disk.before = None
+        assert not role.follows.is_on
+        assert "restart it" in str(pair.following.trouble())
+        for again in (orders.follow(), pair.slave.ask(Promote(accepted="diverged;master-alive"))):
+            with pytest.raises(Refusal, match="restart it"):
+                await again
+    async with open_desk(tmp_path / "slave", **SLAVE, **SMALL) as slave:
+        assert slave.store.commit_log.max_offset == (common if keeps else end)
+        following = slave.broker.replication.following
+        assert following is not None
+        assert following.told is not None
+        assert following.told.address == MASTER
 
 
 async def test_name_servers_are_believed_while_the_master_of_a_command_is_away(
