@@ -140,7 +140,7 @@ class Fates:
         check_own(came, self._broker.broker_name)
         receipt = came.receipt
         place = receipt.queue_id, receipt.offset, receipt.pop_time
-        if receipt.in_order and self._orders.is_out(topic, group, *place):
+        if receipt.in_order and self._orders.is_out(came.topic(topic, group), group, *place):
             return came
         return self.kept.current(client_of(caller), group, topic, came, now_ms)
 

@@ -328,8 +328,9 @@ class Pop:
             pop_time=scope.now_ms,
             invisible_ms=header.invisible_time,
         )
-        texts = [f"0 qo{queue_id}%{offset} {count}" for offset, count in counts.by_offset.items()]
-        return [*texts, f"0 {queue_id} {counts.least}"]
+        by_name = {f"qo{queue_id}%{at}": count for at, count in counts.by_offset.items()}
+        by_name[f"{queue_id}"] = counts.least
+        return [f"{part.retry} {name} {count}" for name, count in by_name.items()]
 
     def _as_sent(
         self, header: PopMessage, scope: PopScope, part: Part, revive_qid: int

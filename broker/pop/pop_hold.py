@@ -234,11 +234,14 @@ class PopHold:
         """A blocked queue is free, or the time when it will be has changed, or a waiter for it has
         gone: one of each kind tries again.
         """
-        for kind in KINDS:
-            waiters = self.groups.get(GroupKey(topic, group, kind))
+        # A pop reads the retry topics of its group as well, all of their queues.
+        back = [key for key in self.by_retry_topic.get(topic, ()) if key.group == group]
+        for key in (*(GroupKey(topic, group, kind) for kind in KINDS), *back):
+            waiters = self.groups.get(key)
             if waiters is None:
                 continue
-            queues = waiters if queue_id == ALL_QUEUES else (ALL_QUEUES, queue_id)
+            every = queue_id == ALL_QUEUES or key.topic != topic
+            queues = waiters if every else (ALL_QUEUES, queue_id)
             first = next(chain.from_iterable(waiters.get(queue, {}) for queue in queues), None)
             if first is not None:
                 self._mark(first, last=False)

@@ -161,20 +161,18 @@ class PopReader:
         known = self._offsets.queues
         retries: list[Source] = []
         queues: Sequence[int]
-        if not scope.order:
-            for name, version in (
-                (retry_topic_v1(topic, group), "1"),
-                (retry_topic_v2(topic, group), "2"),
-            ):
-                config = self._topics.get(name)
-                others = (
-                    version == "1"
-                    and self._guarded
-                    and is_of_a_group(name, group, self._groups.get)
-                )
-                if config is not None and not others:
-                    queues = self._queues(config.read_queue_nums, by_priority)
-                    retries.append(Source(name, version, queues, known(group, name)))
+        # In order as well: a group may have popped otherwise before, and has messages there.
+        for name, version in (
+            (retry_topic_v1(topic, group), "1"),
+            (retry_topic_v2(topic, group), "2"),
+        ):
+            config = self._topics.get(name)
+            others = (
+                version == "1" and self._guarded and is_of_a_group(name, group, self._groups.get)
+            )
+            if config is not None and not others:
+                queues = self._queues(config.read_queue_nums, by_priority)
+                retries.append(Source(name, version, queues, known(group, name)))
         queues = (scope.queue_id,)
         if scope.queue_id == ALL_QUEUES:
             queues = self._queues(scope.topic.read_queue_nums, by_priority)

@@ -92,14 +92,14 @@ class PopAnswer(NamedTuple):
             record.physical_offset,
         )
 
-    def times_before(self, record: Record) -> int:
-        """How often a message was delivered before."""
+    def times_before(self, record: Record, retry: str) -> int:
+        """How often a message was delivered before; `retry` of its receipt."""
         counts = self.counts
         if not counts:
             return record.reconsume_times
         queue_id = record.queue_id
-        usual = counts.get(("0", f"{queue_id}"), 0)
-        count = counts.get(("0", f"qo{queue_id}%{record.queue_offset}"), usual)
+        usual = counts.get((retry, f"{queue_id}"), 0)
+        count = counts.get((retry, f"qo{queue_id}%{record.queue_offset}"), usual)
         return max(count, record.reconsume_times)
 
 
@@ -128,7 +128,8 @@ def received(views: Sequence[bytes | memoryview], popped: PopAnswer) -> Iterator
     for record in records(views):
         properties = decode(record.properties)
         handle = popped.handle(record, properties.get("POP_CK"))
-        yield PoppedMessage(record, properties, handle, popped.times_before(record) + 1)
+        before = popped.times_before(record, handle.receipt.retry)
+        yield PoppedMessage(record, properties, handle, before + 1)
 
 
 def message_of(

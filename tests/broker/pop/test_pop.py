@@ -551,6 +551,32 @@ async def test_in_order_a_topic_made_anew_is_not_blocked_by_pops_of_its_first_li
 
 
 @pytest.mark.trio
+async def test_in_order_what_was_out_before_that_comes_again_and_blocks_its_queue(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """A group that was switched to order has these in its retry topic, which nobody else reads."""
+    async with open_pops(tmp_path) as pops:
+        await pops.send(b"a", b"b")
+        out = await pops.pop(invisible_time=5_000)
+        assert [one.body for one in out] == [b"a", b"b"]
+        await pops.desk.pass_s(10)
+        (first,) = await pops.pop(order=True, max_msg_nums=1, invisible_time=20_000)
+        assert (first.receipt.retry, first.receipt.revive_qid) == ("1", 999)
+        assert await pops.bodies(order=True) == []
+        pops.desk.begin(pops.header(order=True, poll_time=30_000))
+        assert (await pops.ack(first)).code == 0
+        pops.desk.after_round()
+        answer = await pops.desk.peer.next_answer()
+        (second,) = popped_of(answer)
+        assert {first.body, second.body} == {b"a", b"b"}
+        assert said(answer)["orderCountInfo"] == "1 0 0"
+        assert (await pops.ack(second)).code == 0
+        await pops.desk.pass_s(70)
+        assert await pops.bodies(order=True) == []
+        assert await pops.bodies() == []
+
+
+@pytest.mark.trio
 async def test_in_order_the_same_attempt_gets_the_same_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:

@@ -123,6 +123,8 @@ def test_in_order_the_attempts_are_counted_by_the_pop() -> None:
     assert one(record(), said).system_properties.delivery_attempt == 5
     said.order_count_info = "0 2 1"
     assert one(record(), said).system_properties.delivery_attempt == 2
+    said.order_count_info = "1 2 4"
+    assert one(record(), said).system_properties.delivery_attempt == 1
 
 
 @pytest.mark.parametrize(
