@@ -43,6 +43,7 @@ from aerobee.broker.topics.feature import TopicsFeature
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.broker.transactions.feature import TransactionsFeature
 from aerobee.broker.users.feature import UsersFeature
+from aerobee.store.recovery.start_check import refusing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -237,14 +238,16 @@ class Broker:
         store = self.core.store
         store.lock()
         try:
-            for feature in self.features:
-                feature.load()
+            with refusing(store.root):
+                for feature in self.features:
+                    feature.load()
         except BaseException:
             store.unlock()
             raise
         recovery = store.load()
-        for feature in self.features:
-            feature.recovered(recovery)
+        with refusing(store.root):
+            for feature in self.features:
+                feature.recovered(recovery)
         return recovery
 
     def lacking(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,17 +19,24 @@ from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import Header
 from aerobee.store.config import FlushDiskType
-from aerobee.store.errors import StoreForeign, StoreLocked
+from aerobee.store.errors import StoreForeign, StoreLocked, StoreRefused
 from aerobee.store.files.disk import Disk
 from tests.broker.desk import Desk, body_of, broker_config, open_desk, pull_header, send_header
 from tests.broker.peers import HandClock
+from tests.broker.timers.test_timers import open_bench
+from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from trio.testing import MockClock
 
     from aerobee.remoting.server.routes import Route
 
 HOLD = 2 | 4
+STRIDE = 7
+"""Of the reads of a start, every so manieth fails."""
 
 
 def make(root: Path, **changes: Any) -> Desk:
@@ -137,6 +145,75 @@ def test_a_damaged_table_refuses_the_start_and_frees_the_directory(
     desk = make(tmp_path)
     assert desk.load().clean
     close(desk)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "topics.json",
+        "subscriptionGroup.json",
+        "savedtopics",
+        "timercheck",
+        "timerwheel",
+        "timerlog",
+    ],
+)
+@pytest.mark.trio
+async def test_a_file_that_the_disk_cannot_read_refuses_the_start_with_a_remedy(
+    tmp_path: Path, name: str, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        await bench.send(b"waits", TIMER_DELAY_SEC=30)
+        await bench.desk.pass_s(2)
+        assert await bench.desk.saver.save_all()
+    # Also the file that was there before: a table that cannot be read is not taken from that.
+    disk = FaultyDisk(tmp_path, Fault(name="pread", path=name, times=9))
+    broker = Broker(broker_config(tmp_path), disk=disk, clock=HandClock())
+    with pytest.raises(StoreRefused, match=rf"{name}.*restore it from a copy"):
+        broker.load()
+    disk.kill()
+    desk = make(tmp_path)
+    desk.load()
+    assert await desk.store.close()
+
+
+@pytest.mark.trio
+async def test_whatever_read_of_a_start_fails_it_serves_or_names_file_and_remedy(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        await bench.send(b"waits", TIMER_DELAY_SEC=30)
+        await bench.send(b"is there")
+        await bench.desk.pass_s(2)
+        assert await bench.desk.saver.save_all()
+    crashed(tmp_path)
+    refusals: list[str] = []
+    for number in count(1, STRIDE):
+        disk = FaultyDisk(tmp_path)
+        disk.before = at_read(disk, number)
+        broker = Broker(broker_config(tmp_path), disk=disk, clock=HandClock())
+        try:
+            broker.load()
+        except StoreRefused as error:
+            refusals.append(str(error))
+        disk.kill()
+        if not disk.faults:
+            break
+    assert len(refusals) > number / STRIDE / 2
+    for text in refusals:
+        assert str(tmp_path) in text
+        assert "restore" in text
+
+
+def at_read(disk: FaultyDisk, number: int) -> Callable[[Call], None]:
+    """Have the disk fail with the `number`-th read."""
+    reads = count(1)
+
+    def before(call: Call) -> None:
+        if call.name == "pread" and next(reads) == number:
+            disk.faults.append(Fault(name="pread"))
+
+    return before
 
 
 def test_queues_of_inner_batches_refuse_the_start_and_free_the_directory(tmp_path: Path) -> None:
