@@ -18,6 +18,7 @@ from tests.faults.frame_storm import R8
 from tests.faults.grand_campaign import GC1
 from tests.faults.greedy_requests import G1
 from tests.faults.group_failover import F1
+from tests.faults.grpc_calls import P1
 from tests.faults.kills import R1, R1B, R21
 from tests.faults.layouts import L1
 from tests.faults.many_kills import K1
@@ -86,6 +87,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     W2,
     W3,
     G1,
+    P1,
     GC1,
     V1,
     B1,
