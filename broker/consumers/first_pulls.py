@@ -77,11 +77,9 @@ class FirstPulls:
 
     def commit(self, key: Key, commit_offset: int, connection: int, committed: int) -> None:
         """Note a commit that is about to take the place of `committed`. Only while `awaited`."""
-        if (
-            key not in self._pulled
-            and key not in self._early
-            and self._is_beyond(key, commit_offset)
-        ):
+        if key in self._pulled or key in self._early or len(self._early) >= QUEUES_MAX:
+            return
+        if self._is_beyond(key, commit_offset):
             self._early[key] = EarlyCommit(connection, committed)
 
     def pull(self, key: Key, queue_offset: int, connection: int, committed: int) -> int | None:

@@ -185,7 +185,7 @@ class Allocator:
                 self._wanted, self._again = trio.Event(), trio.Event()
                 if self._gives_back:
                     self._gives_back = False
-                    await self._disk.in_thread(self.discard)
+                    await self._give_back()
                     with trio.move_on_after(RETRY_S):
                         await self._again.wait()
                 elif not self._due():
@@ -216,7 +216,7 @@ class Allocator:
                 finally:
                     nursery.cancel_scope.cancel()
         if self._ended:
-            await self._disk.in_thread(self.discard)
+            await self._give_back()
             return False
         self._warned = False
         if self.starving and not self._gives_back:
@@ -224,6 +224,13 @@ class Allocator:
             self._on_recovered()
         self._end_wait()
         return True
+
+    async def _give_back(self) -> None:
+        """Remove the unused file; where that fails, the next start does."""
+        try:
+            await self._disk.in_thread(self.discard)
+        except OSError as error:
+            log.warning("store.reserve_failed", error=str(error))
 
     async def _refuse_when_late(self, path: Path) -> None:
         await self._missed.wait()

@@ -117,5 +117,13 @@ def test_no_crowd_of_groups_fills_the_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert pull(offsets, 90) is None
 
 
+def test_no_crowd_of_groups_that_commit_fills_it_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_pulls, "QUEUES_MAX", 1)
+    offsets = begun()
+    offsets.early_commit(("a", "t", 0), 80, CONSUMER)
+    commit(offsets, 80, CONSUMER)
+    assert pull(offsets, 90) is None, "it is believed, as nothing is known of it"
+
+
 def test_nobody_is_awaited_before_a_start() -> None:
     assert not FirstPulls().awaited

@@ -298,9 +298,10 @@ async def test_a_stop_with_a_full_disk_keeps_the_abort_file_away_when_all_is_on_
         store.dispatch()
 
 
+@pytest.mark.parametrize("removable", [True, False])
 @pytest.mark.trio
 async def test_the_segment_made_ahead_is_given_back_where_a_record_finds_no_block(
-    tmp_path: Path, mock_clock: MockClock
+    tmp_path: Path, mock_clock: MockClock, *, removable: bool
 ) -> None:
     disk = FaultyDisk(tmp_path)
     disk.copying = True
@@ -308,6 +309,8 @@ async def test_the_segment_made_ahead_is_given_back_where_a_record_finds_no_bloc
         await until_ready(store, 0)
         assert store.put(draft()).status is PutStatus.PUT_OK
         await until_ready(store, LOG_BYTES)
+        if not removable:
+            disk.faults.append(Fault(name="unlink"))
         removed = len(removals(disk))
         disk.faults.append(Fault(name="pwrite", path="commitlog", error=errno.ENOSPC))
         assert store.put(draft()).status is PutStatus.SERVICE_NOT_AVAILABLE
