@@ -47,7 +47,7 @@ class ConsumerFilter:
     dead_ms: int = 0
     """0 while the group has members."""
     sql: SqlFilter | None = None
-    """Compilation; None until a heartbeat has registered it in this run."""
+    """Compiled; None until a heartbeat has registered it in this run."""
 
     @property
     def text(self) -> tuple[str, str]:

@@ -397,18 +397,17 @@ class MasterTables:
         """
         offsets, delays = self._tables.consumers.offsets, self._tables.delays
         timers, check = self._tables.timers, progress.timers
-        if self._core.store.waits_for_group:
+        in_group = self._core.store.waits_for_group
+        if in_group:
             if not await self._took(offsets.replace(progress.offsets)):
                 return
             delays.replace(progress.delays)
-            if timers is not None and check is not None:
-                timers.replace(check)
         else:
             if not await self._took(offsets.merge(progress.offsets, self._offsets)):
                 return
             delays.merge(progress.delays)
-            if timers is not None and check is not None:
-                timers.take(check)
+        if timers is not None and check is not None:
+            (timers.replace if in_group else timers.take)(check)
         self._offsets = progress.offsets
         self._progressed = True
 

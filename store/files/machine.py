@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,19 +76,18 @@ class Machine:
         A subvolume of btrfs has another device number than its mount.
         """
         device = self.device(path)
+        number = f"{os.major(device)}:{os.minor(device)}"
         try:
             mounts = self.read(Path("/proc/self/mountinfo")).decode("utf-8", "replace")
         except OSError:
             return "?"
         places = {path.absolute(), *path.absolute().parents}
         above: list[tuple[int, str]] = []
-        for line in reversed(mounts.splitlines()):
-            before, _, after = line.partition(" - ")
-            number, point = before.split()[2], Path(_plain(before.split()[4]))
-            if number == f"{os.major(device)}:{os.minor(device)}":
-                return after.split()[0]
+        for device_number, point, kind in _mounts(mounts):
+            if device_number == number:
+                return kind
             if point in places:
-                above.append((len(point.parts), after.split()[0]))
+                above.append((len(point.parts), kind))
         return max(above, key=itemgetter(0), default=(0, "?"))[1]
 
     def copies_on_write(self, path: Path) -> bool:
@@ -102,6 +101,15 @@ class Machine:
             with contextlib.suppress(OSError, ValueError):
                 total = min(total, int(self.read(limit)))
         return total
+
+
+def _mounts(table: str) -> Iterator[tuple[str, Path, str]]:
+    """Device number, mount point and type of the file systems of a table, the last one first."""
+    for line in reversed(table.splitlines()):
+        before, _, after = line.partition(" - ")
+        match [before.split(), after.split()]:
+            case [[_, _, number, _, point, *_], [kind, *_]]:
+                yield number, Path(_plain(point)), kind
 
 
 def _plain(name: str) -> str:

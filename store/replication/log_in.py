@@ -53,6 +53,10 @@ SEGMENT_AGAIN_S: Final = 1.0
 log = structlog.get_logger(__name__)
 
 
+def _log_failure(error: OSError) -> None:
+    log.error("replication.not_saved", error=str(error))
+
+
 class LogIn:
     """The log on its way from a master; one connection at a time.
 
@@ -238,20 +242,16 @@ class LogIn:
                 if self._log.tail is None or physical_offset >= self._log.tail.end:
                     await self._roll(len(data))
                 assert physical_offset == self._log.max_offset, (physical_offset, self._log.tail)
-                try:
-                    self._log.append_each(_each(data, headers), stored)
-                except OSError as error:
-                    await self._write_again(
-                        error, lambda: self._log.append_each(_each(data, headers), stored)
-                    )
+                await self._saved(
+                    lambda: self._log.append_each(_each(data, headers), stored),
+                    self._allocator.unwritable,
+                )
                 self._offer(physical_offset, headers)
             case Filler(physical_offset, data):
                 if self._log.tail is None or physical_offset >= self._log.tail.end:
                     await self._roll(0)
-                try:
-                    self._log.fill(physical_offset, data)
-                except OSError as error:
-                    await self._write_again(error, lambda: self._log.fill(physical_offset, data))
+                fill = partial(self._log.fill, physical_offset, data)
+                await self._saved(fill, self._allocator.unwritable)
             case SegmentEnd(size):
                 await self._roll(size)
             case QueueBegin(topic, queue_id):
@@ -269,27 +269,19 @@ class LogIn:
                 # Without them a cut could miss the bytes that follow.
                 await self._saved(partial(self.membership.begins, epochs))
 
-    async def _saved(self, save: Callable[[], Awaitable[None] | None]) -> None:
-        """Go on as soon as the disk has taken this; the master waits."""
+    async def _saved(
+        self,
+        save: Callable[[], Awaitable[None] | None],
+        failed: Callable[[OSError], None] = _log_failure,
+    ) -> None:
+        """Go on as soon as the disk has taken this; the master waits. `failed`: not yet."""
         while True:
             try:
                 if (saving := save()) is not None:
                     await saving
             except OSError as error:
-                log.error("replication.not_saved", error=str(error))
+                failed(error)
                 await trio.sleep(SEGMENT_AGAIN_S)
-            else:
-                return
-
-    async def _write_again(self, error: OSError, write: Callable[[], None]) -> None:
-        """Write what the disk had no room for, as soon as it has some; the master waits."""
-        while True:
-            self._allocator.unwritable(error)
-            await trio.sleep(SEGMENT_AGAIN_S)
-            try:
-                write()
-            except OSError as another:
-                error = another
             else:
                 return
 

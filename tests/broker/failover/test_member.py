@@ -774,14 +774,20 @@ async def test_a_member_without_room_leaves_the_lease_to_others_and_takes_it_the
         one.desk.store.flags.clear(Flag.DISK_FULL)
 
 
+async def led(root: Path) -> Record:
+    """The record of a member that was the master, and has stopped."""
+    async with alone(root) as one:
+        await one.until_leads()
+        record = one.decider.record
+        assert record is not None
+    return record
+
+
 @pytest.mark.parametrize("why", ["not come for 16 s", "its system has crashed"])
 async def test_a_copy_that_may_be_worse_leaves_the_lease_to_others_and_takes_it_then(
     tmp_path: Path, why: str
 ) -> None:
-    async with alone(tmp_path) as one:
-        await one.until_leads()
-        record = one.decider.record
-        assert record is not None
+    record = await led(tmp_path)
     async with alone(tmp_path, record=record) as one:
         tables = with_tables(one)
         if "crashed" in why:
@@ -803,10 +809,7 @@ async def test_a_copy_that_may_be_worse_leaves_the_lease_to_others_and_takes_it_
 async def test_a_copy_that_may_be_worse_waits_from_when_the_decider_is_heard(
     tmp_path: Path, at_first: bool
 ) -> None:
-    async with alone(tmp_path) as one:
-        await one.until_leads()
-        record = one.decider.record
-        assert record is not None
+    record = await led(tmp_path)
     async with alone(tmp_path, record=record, silent=at_first) as one:
         with_tables(one)
         await membership_of(one).note(Lack.UNSYNCED)
@@ -831,10 +834,7 @@ def membership_of(one: Alone) -> Membership:
 
 
 async def test_a_copy_that_has_all_of_a_master_since_is_as_good_as_any(tmp_path: Path) -> None:
-    async with alone(tmp_path) as one:
-        await one.until_leads()
-        record = one.decider.record
-        assert record is not None
+    record = await led(tmp_path)
     async with alone(tmp_path, record=record) as one:
         await membership_of(one).note(Lack.UNSYNCED)
         membership = one.member.membership

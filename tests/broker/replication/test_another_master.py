@@ -77,6 +77,16 @@ async def diverged(pair: Pair) -> None:
     await until_true(lambda: pair.following.state is State.DIVERGED)
 
 
+async def rests(orders: Orders) -> None:
+    """The slave copies nothing, and becomes no master, until its restart."""
+    slave = orders.pair.slave
+    assert not orders.core.role.follows.is_on
+    assert "restart it" in str(orders.pair.following.trouble())
+    for again in (orders.follow(), slave.ask(Promote(accepted="diverged;master-alive"))):
+        with pytest.raises(Refusal, match="restart it"):
+            await again
+
+
 async def part(orders: Orders, own: int, theirs: int) -> int:
     """The two logs go on in two ways, and the slave has noticed; the end of what both have."""
     pair, role = orders.pair, orders.core.role
@@ -94,7 +104,7 @@ async def test_what_only_the_slave_has_is_found_kept_and_given_up(
     tmp_path: Path, before: int, own: int, theirs: int
 ) -> None:
     async with copied(tmp_path, before) as orders:
-        pair, role = orders.pair, orders.core.role
+        pair = orders.pair
         common = await part(orders, own, theirs)
         looked = await orders.follow(check_only=True)
         assert (looked.common_offset, looked.messages) == (common, own)
@@ -114,11 +124,7 @@ async def test_what_only_the_slave_has_is_found_kept_and_given_up(
         assert begun is not None
         assert begun.offset == common
         # Until the next start nothing may come behind what goes.
-        assert not role.follows.is_on
-        assert "restart it" in str(pair.following.trouble())
-        for again in (orders.follow(), pair.slave.ask(Promote(accepted="diverged;master-alive"))):
-            with pytest.raises(Refusal, match="restart it"):
-                await again
+        await rests(orders)
     async with open_desk(tmp_path / "slave", **SLAVE, **SMALL) as slave:
         assert slave.store.commit_log.max_offset == common
         saved = read_role(Disk(), slave.store.root)
@@ -244,18 +250,14 @@ async def test_a_slave_whose_cut_may_have_begun_takes_nothing_until_its_restart(
     """Else it acknowledges as a master, and its next start cuts that off."""
     disk = FaultyDisk(tmp_path)
     async with copied(tmp_path, disk=disk) as orders:
-        pair, role = orders.pair, orders.core.role
+        pair = orders.pair
         common = await part(orders, 2, 1)
         end = pair.slave.store.commit_log.max_offset
         disk.before = MarkThatStays(pair.slave.store.root, keeps=keeps)
         with pytest.raises(Refusal, match=r"cut failed, and may have begun.*restart it"):
             await orders.follow(cut=True)
         disk.before = None
-        assert not role.follows.is_on
-        assert "restart it" in str(pair.following.trouble())
-        for again in (orders.follow(), pair.slave.ask(Promote(accepted="diverged;master-alive"))):
-            with pytest.raises(Refusal, match="restart it"):
-                await again
+        await rests(orders)
     async with open_desk(tmp_path / "slave", **SLAVE, **SMALL) as slave:
         assert slave.store.commit_log.max_offset == (common if keeps else end)
         following = slave.broker.replication.following
