@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
+from aerobee.broker.config.schema import SECRET_WORD
 from aerobee.remoting.wire.answer import Answer
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 VALUE_CHARS: Final = 64
 CHARS: Final = 1_024
 PLAIN: Final = re.compile(r"[\w%|.:*/-]{1,255}", re.ASCII)
-SECRET: Final = re.compile(r"password|secret|token|credential|signature", re.IGNORECASE)
 HIDDEN: Final = "hidden"
 DEPTH: Final = 2
 """Tables within tables that have names of their own, as `groupRetryPolicy.type`."""
@@ -52,7 +52,7 @@ def change(name: str, before: Fields, after: Fields, *, hides: bool = True) -> s
         return cut(f"{subject} deleted: {', '.join(pairs)}", CHARS)
     pairs = (
         f"{key} {HIDDEN}"
-        if hides and SECRET.search(key)
+        if hides and SECRET_WORD.search(key)
         else f"{key} {shown(key, old.get(key), hides)} -> {shown(key, new.get(key), hides)}"
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
@@ -89,7 +89,7 @@ def shown(name: str, value: object, hides: bool) -> str:
     """A value of that name, as JSON; `-` for none."""
     if value is None:
         return "-"
-    if hides and SECRET.search(name):
+    if hides and SECRET_WORD.search(name):
         return HIDDEN
     return cut(msgspec.json.encode(value).decode(errors="replace"), VALUE_CHARS)
 

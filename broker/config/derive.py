@@ -250,7 +250,7 @@ def group_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     if members and failover.min_in_sync_replicas > len(members):
         yield (
             "minInSyncReplicas",
-            f"{failover.min_in_sync_replicas} copies, and {len(members)} members: nothing would be"
+            f"it asks for more copies than there are members ({len(members)}): nothing would be"
             " acknowledged",
         )
     if not replication.is_on:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from aerobee.broker.config.files.entries import ConfigurationError, Form, join_tree
 from aerobee.broker.config.files.properties_file import escape
 from aerobee.broker.config.layers import take
-from aerobee.broker.config.schema import SCHEMA, SECRET, canon, snake
+from aerobee.broker.config.schema import SCHEMA, SECRET, SECRET_WORD, canon, snake
 from aerobee.broker.config.values import FreeSpace, text_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aerobee.broker.config.schema import Key, Value
 
 MASK = "********"
-SECRET_WORD: Final = re.compile("password|secret|token|credential", re.IGNORECASE)
-"""The words by which a key, or its value, says that it may be a secret."""
 NEVER_HERE = {"filterServerNums": "0"}
 """Keys without a setting that `exportConfigs` of RocketMQ 4.9 requires."""
 TAKES = {True: "SIGHUP", False: "restart"}

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 from msgspec import Meta
 
@@ -45,6 +45,9 @@ SECRET = frozenset(
     }
 )
 """Keys whose value is never printed."""
+
+SECRET_WORD: Final = re.compile("password|secret|token|credential|signature", re.IGNORECASE)
+"""The words by which any other key, or its value, says that it may be a secret."""
 
 YAML_SECTIONS = {
     "metrics": "broker",

@@ -165,7 +165,7 @@ class Handover:
             reason = lacking_begin(begin, own_begin) + WHOLE_COPY
         elif 0 < copies <= (needed := self._core.config.needed_slaves):
             reason = (
-                f"sends wait for {needed} slaves here, and would not there: set"
+                f"sends wait for slaves here ({needed}), and would not there: set"
                 f" inSyncReplicas: {needed + 1} there, and start it again"
             )
         if reason:

@@ -6,6 +6,7 @@ Of one policy each resource has one entry; a new one takes its place. Source: se
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aerobee.broker.access.policies import (
@@ -142,6 +143,10 @@ class Acls:
         """Take the ACLs of a file; none of them when one is not as it must be. Raises:
         ValueError.
         """
+        self.prepared(document)()
+
+    def prepared(self, document: Mapping[str, Any]) -> Callable[[], None]:
+        """The last step of `load`, which takes them and cannot fail. Raises: ValueError."""
         acls: dict[str, Acl] = {}
         for number, info in enumerate(AclTable.from_document(document).acls):
             try:
@@ -153,6 +158,9 @@ class Acls:
                 acls[name] = end.value
             except Refusal as error:
                 raise ValueError(f"acls[{number}]: {error.remark}") from None
+        return partial(self._take, acls)
+
+    def _take(self, acls: dict[str, Acl]) -> None:
         self._acls = acls
         self._compiled = {}
         self.entries = sum(map(size_of, acls.values()))

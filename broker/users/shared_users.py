@@ -60,7 +60,7 @@ class SharedUsers:
         self._acls = acls
         # Changes write rights first, so these are read last: a new user that is read is not there
         # with those of an older one, whatever is written in between.
-        self._tables = ((users_file, users.load), (acls_file, acls.load))
+        self._tables = ((users_file, users.prepared), (acls_file, acls.prepared))
         self._disk = disk
         self._cut_off = cut_off
         self._one_change = trio.Lock()
@@ -141,16 +141,20 @@ class SharedUsers:
             documents = [
                 await self._disk.in_thread(self._document, table) for table, _ in self._tables
             ]
-            # No await until both are taken: no request sees one without the other.
-            for (_, load), document in zip(self._tables, documents, strict=True):
-                if document is not None:
-                    load(document)
+            ready = [
+                prepared(document)
+                for (_, prepared), document in zip(self._tables, documents, strict=True)
+                if document is not None
+            ]
         except (TableDamaged, OSError, *UNREADABLE) as error:
             if identities != self._unread:
                 log.error("user.not_reread", path=str(self._path.parent), reason=str(error))
             self._unread = identities
             text = f"what another process has changed cannot be read: {error}"
             raise Refusal(ResponseCode.SYSTEM_ERROR, text) from error
+        # No await until both are taken: no request sees one without the other.
+        for take in ready:
+            take()
         self._read, self._unread = identities, None
         changed = different(users, self._users.everyone())
         changed |= different(acls, self._acls.everyone())

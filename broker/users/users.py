@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -142,6 +143,10 @@ class Users:
 
         Raises: ValueError, without a secret in its text.
         """
+        self.prepared(document)()
+
+    def prepared(self, document: Mapping[str, Any]) -> Callable[[], None]:
+        """The last step of `load`, which takes them and cannot fail. Raises: as it does."""
         users: dict[str, UserInfo] = {}
         for number, user in enumerate(UserTable.from_document(document).users):
             try:
@@ -153,6 +158,9 @@ class Users:
             if not secret or not kind or not status or name in users:
                 raise ValueError(f"users[{number}]: {name} is incomplete, or there twice")
             users[name] = msgspec.structs.replace(user, user_type=kind, user_status=status)
+        return partial(self._take, users)
+
+    def _take(self, users: Mapping[str, UserInfo]) -> None:
         self._users.clear()
         self._accounts.clear()
         for user in users.values():

@@ -40,7 +40,7 @@ class Two:
     """Two brokers on the same files."""
 
     def __init__(self, folder: Path) -> None:
-        self.file = folder / "users.json"
+        self.file, self.acls = folder / "users.json", folder / "acls.json"
         self.disk = FaultyDisk(folder)
         tables = Tables(folder, self.disk, SystemClock())
         self.asking, self.other = Peer("127.0.0.1:50000"), Peer("127.0.0.1:50001")
@@ -126,6 +126,20 @@ async def test_files_that_the_system_does_not_show_for_a_while_end_nobody(
         away.times = 0
         await until(lambda: both.second.users.get("adam") is None)
     assert events(logged).count("user.not_reread") == 1
+
+
+async def test_users_are_not_taken_without_their_rights(
+    tmp_path: Path, mock_clock: MockClock, logged: Logged
+) -> None:
+    """With rights that cannot be read the users were those of now, and the rights of before."""
+    both = await two(tmp_path, mock_clock)
+    both.acls.write_text('{"acls":[{"subject":"adam"}]}')
+    both.acls.chmod(0o600)
+    async with serving(both.second):
+        await until(lambda: "user.not_reread" in events(logged))
+        assert both.second.users.get("adam") is not None
+        both.acls.write_text('{"acls":[]}')
+        await until(lambda: both.second.users.get("adam") is None)
 
 
 async def test_no_change_is_made_to_users_that_are_not_those_of_the_file(
