@@ -1,4 +1,4 @@
-"""What an earlier build has written opens here; with load, and back again: U1 and U2."""
+"""What an earlier build has written opens here; with load, and back again: U1 to U3."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ MACHINE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("number", range(2))
-def test_every_setting_of_an_earlier_build_opens(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("age", ["oldest", "newest"])
+def test_every_setting_of_an_earlier_build_opens(age: str, tmp_path: Path) -> None:
     """All keys, each with the default of its day."""
-    every = older.text(older.builds()[number], "conf/broker.yaml")
+    build = older.builds()[0 if age == "oldest" else -1]
+    every = older.text(build, "conf/broker.yaml")
     file = tmp_path / "broker.yaml"
     file.write_text(re.sub(r"(?m)^  #(?=\w)", "  ", every), "utf-8")
     config = load_config(file, **MACHINE)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aerobee.broker.config.files.entries import ConfigurationError, Form, join_tree
 from aerobee.broker.config.files.properties_file import escape

@@ -42,7 +42,7 @@ from tests.faults.sweeps import B1
 from tests.faults.switches import H10, H13
 from tests.faults.tears import R3, R4
 from tests.faults.tls_storm import S16H
-from tests.faults.upgrades import U1, U2
+from tests.faults.upgrades import U1, U2, U3
 from tests.faults.wire_fuzz import W1
 from tests.interop.sdk_against_java import J1
 from tests.kit.campaign import Campaign
@@ -111,4 +111,5 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     F1,
     U1,
     U2,
+    U3,
 )

@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-    from tests.kit.campaign import Run
+    from tests.kit.campaign import Cycle, Run
     from tests.kit.power_cut import Power
 
 CYCLES_PER_GROUP: Final = 19
+SYNC: Final = {"flushDiskType": "SYNC_FLUSH"}
 BETWEEN: Final = 30
 """So many acknowledgements lie between two faults."""
 LASTS_S: Final = (1.0, 6.0)
@@ -305,13 +307,25 @@ def faults(run: Run) -> None:
         network = stack.enter_context(machine_network(MACHINES))
         while run.more:
             root = (power.root if power else run.directory) / f"from-{run.number}"
-            with MachineGroup(root, network, {"flushDiskType": "SYNC_FLUSH"}) as group:
-                judged(run, group, power)
+            with MachineGroup(root, network, SYNC) as group:
+                judged(run, group, partial(fault_in, run, group, power))
             shutil.rmtree(root)
 
 
-def judged(run: Run, group: MachineGroup, power: Power | None) -> None:
-    """Some cycles with one group, and the verdict on all that its clients saw."""
+def fault_in(
+    run: Run, group: MachineGroup, power: Power | None, clients: GroupClients, cycle: Cycle
+) -> str:
+    """The fault whose turn it is."""
+    fault = FAULTS[cycle.number % len(FAULTS)]
+    fault(Scene(run, group, clients, power, cycle.rng))
+    return fault.__name__.replace("_", " ")
+
+
+def judged(run: Run, group: MachineGroup, happens: Callable[[GroupClients, Cycle], str]) -> None:
+    """Some cycles with one group, and the verdict on all that its clients saw.
+
+    `happens` is what comes to the group in a cycle, and gives its name.
+    """
     make_topic(group.members[group.master()].address, group_names(CLIENTS))
     path = run.directory / f"history-{run.number}.jsonl"
     with Recorder(path) as recorder:
@@ -319,15 +333,13 @@ def judged(run: Run, group: MachineGroup, power: Power | None) -> None:
         with GroupClients(recorder, group.addresses, CLIENTS, inside) as clients:
             for _ in range(CYCLES_PER_GROUP):
                 clients.acks.wait_for(BETWEEN, within_s=WITHIN_S)
-                cycle = run.cycle()
-                fault = FAULTS[cycle.number % len(FAULTS)]
                 try:
-                    fault(Scene(run, group, clients, power, cycle.rng))
+                    name = happens(clients, run.cycle())
                 finally:
                     mended(group)
                 clients.acks.wait_for(BETWEEN, within_s=WITHIN_S)
                 group.until_complete()
-                run.counts[fault.__name__.replace("_", " ")] += 1
+                run.counts[name] += 1
                 run.done()
                 if not run.more:
                     break

@@ -1,28 +1,40 @@
-"""U1, U2: a directory, and a pair, go from an earlier build to this one and back, under load.
+"""U1, U2, U3: a directory, a pair and a group go from an earlier build to this one and back.
 
 Everything that is under way goes over: what is delayed, timed, popped, half, committed. Hand-overs
 are kills and clean stops. Of a pair first the slave is changed, then the master; what a producer
-was told is stored is in both logs, and these are equal byte for byte. Earlier builds: `kit.older`.
+was told is stored is in both logs, and these are equal byte for byte. Of a group with etcd the
+master comes last, and is killed now and then while members of both builds are there; all that
+clients see is judged as in F1. Earlier builds: `kit.older`.
 """
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.faults import feature_kills, replica_kills
+from tests.faults import feature_kills, group_failover, replica_kills
 from tests.kit import older
 from tests.kit.campaign import Campaign
+from tests.kit.client_history import KINDS
+from tests.kit.machine_group import MACHINES, MachineGroup
+from tests.kit.machine_network import machine_network
 from tests.kit.replicas import Replicas, probe
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.kit.broker_process import BrokerProcess
     from tests.kit.campaign import Cycle, Run
+    from tests.kit.group_clients import GroupClients
 
 LIVES = 10
 """So many builds take turns on a directory."""
 ROLLS = 4
 """So often a pair is upgraded, or goes back."""
+KILLED = 0.5
+"""So likely the master of a group is killed after a member was changed."""
 ACKS_BESIDE = 20
 IN_SYNC_WITHIN_S = 60.0
 
@@ -99,6 +111,42 @@ def changed(broker: BrokerProcess, build: str | None) -> None:
     assert recovered == "clean" or build is None, recovered
 
 
+def group_rolls(run: Run) -> None:
+    """U3: all members are of an earlier build; then of this one, and so on."""
+    for kind in KINDS:
+        run.counts[kind] = 0
+    with machine_network(MACHINES) as network:
+        while run.more:
+            root = run.directory / f"from-{run.number}"
+            deciding = [one for one in older.builds() if older.knows(one, "etcd_endpoints")]
+            build = run.cycle().rng.choice(deciding)
+            group = MachineGroup(root, network, group_failover.SYNC)
+            for member in group.members.values():
+                older.give(member, build)
+            turns = itertools.cycle((None, build))
+            with group:
+                group_failover.judged(run, group, partial(roll_group, group, turns))
+
+
+def roll_group(
+    group: MachineGroup, turns: Iterator[str | None], clients: GroupClients, cycle: Cycle
+) -> str:
+    """One member after the other, the master last; now and then whoever leads is killed."""
+    build = next(turns)
+    master = group.master()
+    for number in (*(one for one in group.ids if one != master), master):
+        changed(group.members[number], build)
+        clients.acks.wait_for(group_failover.BETWEEN, within_s=IN_SYNC_WITHIN_S)
+        group.until_complete()
+        if cycle.rng.random() < KILLED:
+            leader = group.members[group.master()]
+            leader.kill()
+            clients.acks.wait_for(group_failover.BETWEEN, within_s=IN_SYNC_WITHIN_S)
+            leader.start()
+            group.until_complete()
+    return "ways back" if build else "upgrades"
+
+
 U1 = Campaign(
     key="U1",
     title="upgrades and ways back of a directory, under everything that R1f does",
@@ -114,4 +162,12 @@ U2 = Campaign(
     t1=2,
     t2=20,
     run=rolls,
+)
+U3 = Campaign(
+    key="U3",
+    title="rolling upgrades of a group with etcd under load, masters killed on the way, and back",
+    unit="rolls",
+    t1=1,
+    t2=12,
+    run=group_rolls,
 )

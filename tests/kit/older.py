@@ -24,8 +24,9 @@ TAGS = 2
 COMMITS = (
     "28249de1b9b51feca6938f445f3ae787a451cb49",
     "0d034dac90b9d7ba49f709345543398ffd0f90ba",
+    "34e6a9df11e78124cd4b0216bf26392a5b3e98fe",
 )
-"""What people had on 2026-11-23 and on 2026-11-28; they give way to the first tags."""
+"""What people had on 2026-11-23, 2026-11-28 and 2026-11-30; they give way to the first tags."""
 
 CONSOLE = "consolePort"
 
