@@ -133,8 +133,10 @@ class Routes:
             return known
         try:
             return (yield from self.fetch_route(topic, timeout_s))
-        except AerobeeError:
-            if topic not in self.routes:
+        except AerobeeError as error:
+            # That of a topic to be made is one of TBW102, which is asked again in its place.
+            planned = topic in self.planned and isinstance(error, RouteNotFoundError)
+            if topic not in self.routes or planned:
                 raise
             return self.routes[topic]
 

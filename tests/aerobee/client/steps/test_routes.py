@@ -77,6 +77,18 @@ def test_the_first_route_is_waited_for_while_no_broker_is_there(stage: Stage) ->
     assert stage.now_s - began == 2 * NOBODY_PAUSE_S
 
 
+def test_the_plan_for_a_topic_to_be_made_is_made_anew_once_it_is_suspect(stage: Stage) -> None:
+    """It was kept for as long as the topic was not made, so for ever where it had no master."""
+    gone, back = route("broker-a", broker_ids="1"), route("broker-a", broker_ids="0,1")
+    stage.answers(GetRouteInfo, no_topic(), gone, no_topic(), back)
+    with pytest.raises(BrokerNotFoundError, match="masters of topic T are down"):
+        stage.perform(stage.instance.route_to_publish("T", 1.0))
+    stage.instance.suspect("T")
+    stage.now_s += 1.0
+    found = stage.perform(stage.instance.route_to_publish("T", 1.0))
+    assert len(found.to_publish) == 4
+
+
 def test_a_topic_that_nobody_has_or_makes_is_not_waited_for(stage: Stage) -> None:
     stage.answers(GetRouteInfo, no_topic())
     stage.answers(GetBrokerClusterInfo, answer(body=ONE_BROKER))
