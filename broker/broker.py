@@ -255,6 +255,10 @@ class Broker:
         lacking = None if self.failover is None else self.failover.trouble()
         return lacking or self.replication.lacking()
 
+    def apart(self) -> str | None:
+        """Why this broker is not in sync with its master, for the probes; None: it is, or leads."""
+        return self.replication.apart() if self.failover is None else self.failover.apart()
+
     def weakened(self) -> str | None:
         """Settings under which acknowledged messages can be lost, for the probes; None: none."""
         decided = "" if self.failover is None else self.failover.weakened_outside

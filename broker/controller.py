@@ -189,6 +189,7 @@ class BrokerController(Server):
             stopping=self._why_not_ready,
             replication=self.broker.replication.trouble,
             slaves=self.broker.lacking,
+            apart=self.broker.apart,
             weakened=self.broker.weakened,
             stats=core.stats,
             store=core.store,

@@ -229,8 +229,13 @@ def test_the_chart_refuses_settings_that_its_ports_and_probes_would_not_follow()
     }
     text = (CHART / "templates" / "statefulset.yaml").read_text("utf-8")
     own = {schema.canon(name.lower()) for name in re.findall(r"name: AEROBEE_(\w+)", text)}
-    # A slave is given the name of its master there, and the template reads it.
-    assert own - {"brokername"} <= {schema.canon(name) for name in refused}
+    # A slave is given the name of its master there, and the template reads it, as it does other
+    # name servers. In a group the template refuses the rest.
+    assert own - {"brokername", "namesrvaddr", "brokerid", "failovermembers"} <= {
+        schema.canon(name) for name in refused
+    }
+    assert '{{- range list "brokerId" "brokerRole" "failoverMembers" }}' in text
+    assert "{{- if not .Values.config.namesrvAddr }}\n            - name: AEROBEE_NAMESRV" in text
     # Templates look for `grpcPort`: in another spelling it would be open, and published nowhere.
     for name, whole in (("grpcPort", True), ("grpc_port", False), ("grpc-port", False)):
         assert bool(re.search(names["pattern"], name)) == whole, name

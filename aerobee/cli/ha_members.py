@@ -70,20 +70,30 @@ def replicas_of(
     """The connection of each slave at its master, by the slave's address.
 
     They are told by host alone; of several from one host each slave gets the one nearest to its
-    log.
+    log. A slave that is registered under a name, or under the address of a router, and follows this
+    master, gets one of those that no other slave explains.
     """
     free = [replica for master in masters for replica in master.replicas]
+    known = [(member.broker.address, member.status) for member in group if member.status]
+    slaves = [(address, status) for address, status in known if not status.is_master]
+    there = {host_of(address) for address, status in known if status.is_master}
     replicas: dict[str, ReplicaInfo] = {}
-    for member in group:
-        if member.status is None or member.status.is_master:
-            continue
-        host, end = host_of(member.broker.address), member.status.max_offset
-        near = [replica for replica in free if replica.host == host]
-        if near:
-            best = min(near, key=lambda replica: abs(replica.acknowledged - end))
-            free.remove(best)
-            replicas[member.broker.address] = best
+    for by_host in (True, False):
+        for address, status in slaves:
+            follows = status.state == FOLLOWS and host_of(status.master_address) in there
+            if address in replicas or not (by_host or follows):
+                continue
+            near = [item for item in free if not by_host or item.host == host_of(address)]
+            if near:
+                best = nearest(near, status.max_offset)
+                free.remove(best)
+                replicas[address] = best
     return replicas
+
+
+def nearest(replicas: Iterable[ReplicaInfo], end: int) -> ReplicaInfo:
+    """The connection that has acknowledged what is nearest to the end of a log."""
+    return min(replicas, key=lambda replica: abs(replica.acknowledged - end))
 
 
 def host_of(address: str) -> str:

@@ -21,10 +21,11 @@ EXIT_UNREACHABLE = 4
 @click.command()
 @click.option(
     "--probe",
-    type=click.Choice(["readyz", "livez", "startupz"]),
+    type=click.Choice(["readyz", "insyncz", "livez", "startupz"]),
     default="readyz",
     show_default=True,
-    help="readyz: takes messages. livez: the loop turns. startupz: has begun to serve.",
+    help="readyz: takes messages. insyncz: that, and in sync with its group or master."
+    " livez: the loop turns. startupz: has begun to serve.",
 )
 @probes_options
 @click.option(

@@ -199,6 +199,19 @@ class FailoverFeature(Feature):
             missing = f"members {sorted(late)} of the sync set do not follow" if late else ""
         return f"no send is acknowledged: {missing}" if missing else ""
 
+    def apart(self) -> str | None:
+        """Why this member does not count for the others yet, or no more; None: it is in the sync
+        set, and has led or followed since its start: the record of before names it still.
+        """
+        member, record = self.member, self.member.record
+        if record is None:
+            return self._no_master() or "the group has no record yet"
+        if member.id not in record.sync_set:
+            return f"member {member.id} is not in the sync set {sorted(record.sync_set)}"
+        if member.leads or self._following.has_followed:
+            return None
+        return "it has followed no master since its start"
+
     def trouble(self) -> str | None:
         """The trouble of the group, as far as this member knows; None: nothing is wrong."""
         member, record = self.member, self.member.record

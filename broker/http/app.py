@@ -123,6 +123,7 @@ def make_app(sources: ServerSources, health: Health, may_scrape: MayScrape) -> S
         Route("/startupz", probe(health.startup)),
         Route("/livez", probe(health.live)),
         Route("/readyz", probe(health.ready, health.noted)),
+        Route("/insyncz", probe({**health.ready, **health.in_sync}, health.noted)),
         Route("/metrics", _metrics(sources, health, may_scrape)),
     ]
     return Starlette(routes=routes)

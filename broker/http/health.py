@@ -72,6 +72,8 @@ class Health:
     startup: Mapping[str, Check]
     live: Mapping[str, Check]
     ready: Mapping[str, Check]
+    in_sync: Mapping[str, Check] = field(default_factory=dict)
+    """The further checks of a broker that is to be in sync with others."""
     noted: Mapping[str, Check] = field(default_factory=dict)
     """The facts that a person should know of a broker that is ready; no probe fails for them."""
 
@@ -101,6 +103,7 @@ def make_health(
     stopping: Check,
     replication: Check,
     slaves: Check,
+    apart: Check,
     weakened: Check,
     stats: BrokerStats,
     store: StoreDoor,
@@ -112,7 +115,8 @@ def make_health(
 
     `serving`: recovered, and accepting connections. `stopping`: the reason, once it is to stop.
     `replication`: why a slave cannot follow its master. `slaves`: why sends wait in vain.
-    `weakened`: settings under which acknowledged messages can be lost.
+    `apart`: why this broker is not in sync with its master or its group. `weakened`: settings under
+    which acknowledged messages can be lost.
     """
 
     def started() -> str | None:
@@ -131,6 +135,7 @@ def make_health(
             "replication": replication,
             "disk": disk_has_room(disk, places, lambda: store.config),
         },
+        in_sync={"in_sync": apart},
         noted={"slaves": slaves, "weakened": weakened},
     )
 

@@ -8,6 +8,7 @@ Connections made in between wait in the backlog.
     /startupz    the broker has begun to serve
     /livez       the loop runs
     /readyz      recovered, the store takes writes, the disk has room
+    /insyncz     the same, and in sync: a slave follows, a member of a group is in the sync set
 
 A probe answers 200 or 503, and in JSON which of its checks failed and why.
 """

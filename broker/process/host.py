@@ -171,9 +171,11 @@ def other_name_servers(config: BrokerConfig) -> list[str]:
     ports = (namesrv.namesrv_listen_port, remoting.listen_port, remoting.vip_listen_port)
     own = tuple(map(str, ports)) if namesrv.embedded_namesrv else ()
 
+    names = (config.broker.broker_ip2, host_name())
+
     def inside(address: str) -> bool:
         name, _, port = address.rpartition(":")
-        return port in own and listens_at(remoting.bind_address, name)
+        return port in own and (name in names or listens_at(remoting.bind_address, name))
 
     addresses = filter(None, config.broker.namesrv_addr.split(";"))
     return [address for address in addresses if not inside(address)]

@@ -13,7 +13,7 @@ from aerobee.broker.core.feature import Feature
 from aerobee.broker.process.host import other_name_servers
 from aerobee.broker.replication.another_master import AnotherMaster
 from aerobee.broker.replication.empty_master import EmptyMasterCheck
-from aerobee.broker.replication.following import Following
+from aerobee.broker.replication.following import Following, State
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.master_calls import MasterAddress, address_of
 from aerobee.broker.replication.master_tables import MasterTables
@@ -219,6 +219,11 @@ class ReplicationFeature(Feature):
             f"{in_sync} of {needed} slaves are in sync: messages are stored, and their producers"
             " are told SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT"
         )
+
+    def apart(self) -> str | None:
+        """Why this slave has not what its master has, in words; None: it follows, or is none."""
+        state = self.slave_state()
+        return f"the slave is {state}" if state not in ("", State.FOLLOWING) else None
 
     def trouble(self) -> str | None:
         """The trouble that keeps this slave from its master until a person mends it."""

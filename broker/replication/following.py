@@ -141,6 +141,8 @@ class Following:
         self.state = State.SEARCHING
         self.problem = ""
         """Why it does not follow, in words; empty while it does."""
+        self.has_followed = False
+        """Whether it has followed a master since the start."""
         self._told: State | None = None
         self.told: MasterAddress | None = None
         """The master that a command has named; name servers may know a later one, once it is away
@@ -415,6 +417,7 @@ class Following:
     def _tell(self, state: State, problem: str) -> None:
         """Note a state, and say it when it is another one."""
         self.state, self.problem = state, problem
+        self.has_followed |= state is State.FOLLOWING
         if state is self._told:
             return
         self._told = state

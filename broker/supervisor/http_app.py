@@ -4,6 +4,7 @@
 /startupz    every broker has begun to serve, or has been tried
 /livez       the supervisor's loop runs
 /readyz      every broker is ready; 503 `degraded` while only some are, `failing` while none is
+/insyncz     the same: brokers of one configuration are masters
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def make_app(
             Route("/startupz", probe(health.startup)),
             Route("/livez", probe(health.live)),
             Route("/readyz", ready),
+            Route("/insyncz", ready),
             Route("/metrics", metrics),
         ]
     )

@@ -10,8 +10,10 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 pytestmark = pytest.mark.image
 
@@ -21,6 +23,7 @@ BIN = ROOT / ".cache" / "go" / "bin"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.16.4"
 READER = Path(__file__).with_name("strict")
 PLAIN = ROOT / "deploy" / "kubernetes"
+NEW = "1.30.0"
 BUILD_WITHIN_S = 900.0
 RUN_WITHIN_S = 60.0
 KINDS = {
@@ -59,12 +62,16 @@ def go(*arguments: str) -> None:
         pytest.skip(f"chart: go {arguments[0]} failed: {done.stderr[-500:]}")
 
 
-def template(*sets: str, name: str = "aerobee") -> subprocess.CompletedProcess[str]:
-    return render(*(word for one in sets for word in ("--set", one)), name=name)
+def template(
+    *sets: str, name: str = "aerobee", version: str = NEW
+) -> subprocess.CompletedProcess[str]:
+    return render(*(word for one in sets for word in ("--set", one)), name=name, version=version)
 
 
-def render(*options: str, name: str = "aerobee") -> subprocess.CompletedProcess[str]:
-    command = [helm(), "template", name, str(CHART), "--kube-version", "1.30.0", *options]
+def render(
+    *options: str, name: str = "aerobee", version: str = NEW
+) -> subprocess.CompletedProcess[str]:
+    command = [helm(), "template", name, str(CHART), "--kube-version", version, *options]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=RUN_WITHIN_S, check=False
     )
@@ -83,6 +90,12 @@ def read(manifests: str) -> set[str]:
     )
     assert done.returncode == 0, done.stdout
     return set(done.stdout.splitlines())
+
+
+def of_kind(rendered: str, kind: str) -> Any:
+    """The one manifest of a kind."""
+    (found,) = (one for one in yaml.safe_load_all(rendered) if one["kind"] == kind)
+    return found
 
 
 def test_the_plain_manifests_are_what_the_chart_renders() -> None:
@@ -147,6 +160,50 @@ def test_two_releases_are_a_master_and_its_slave() -> None:
         assert "port: 10912" in service
     assert 'value: "orders-aerobee"' in slave
     assert "name: orders-b-aerobee" in slave
+
+
+GROUP = ("insecure=true", "members=3", "config.haPeers=198.18.0.0/15")
+ETCD_URL = "config.etcdEndpoints=http://etcd:2379"
+
+
+def test_three_members_are_a_group() -> None:
+    rendered = template(*GROUP, ETCD_URL, name="orders").stdout
+    assert read(rendered) == KINDS
+    spec = of_kind(rendered, "StatefulSet")["spec"]
+    assert (spec["replicas"], spec["ordinals"]["start"]) == (3, 1)
+    # One that waits for the others must not keep them from starting.
+    assert spec["podManagementPolicy"] == "Parallel"
+    assert of_kind(rendered, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    spread = spec["template"]["spec"]["affinity"]["podAntiAffinity"]
+    assert spread["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert "ordinals" not in of_kind(template("insecure=true").stdout, "StatefulSet")["spec"]
+    outside = "advertisedHost=$(POD_NAME).mq.example.com"
+    rendered = template(*GROUP, ETCD_URL, outside, "affinity.nodeAffinity.a=b").stdout
+    assert 'value: "$(POD_NAME).mq.example.com"' in rendered
+    assert "podAntiAffinity" not in rendered
+
+
+@pytest.mark.parametrize(
+    ("sets", "named"),
+    [
+        ((), "config.etcdEndpoints"),
+        ((ETCD_URL, "config.haPeers=null"), "config.haPeers"),
+        ((ETCD_URL, "config.brokerId=1"), "config.brokerId"),
+        ((ETCD_URL, "config.failoverMembers=1"), "config.failoverMembers"),
+        ((ETCD_URL, "advertisedHost=mq.example.com"), "$(POD_NAME)"),
+        ((ETCD_URL, "members=8"), "members"),
+    ],
+)
+def test_a_group_is_refused_without_what_it_needs(sets: tuple[str, ...], named: str) -> None:
+    done = template(*GROUP, *sets)
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+def test_pods_that_do_not_know_their_number_are_no_group() -> None:
+    done = template(*GROUP, ETCD_URL, version="1.27.9")
+    assert done.returncode != 0
+    assert "Kubernetes 1.28" in done.stderr
 
 
 def test_a_broker_for_everybody_needs_a_word() -> None:

@@ -17,12 +17,15 @@ from tests.aerobee.cli.conftest import command, environment
 from tests.kit import prepared
 from tests.kit.etcd import EtcdNode
 from tests.kit.failover_group import FailoverGroup, Ledger
+from tests.kit.health import probed
 from tests.kit.replicas import SUCCESS
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.kit.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
@@ -46,12 +49,22 @@ def test_after_a_kill_another_member_is_the_master_and_the_first_comes_back(
         second = ledger.send(40, "after")
         assert second != first
         assert group.record()["epoch"] > epoch
-        group.members[first].start()
+        apart = group.members[first]
+        apart.start()
+        eventually(lambda: in_sync(apart), within_s=WITHIN_S, what="it says that it is in sync")
+        assert first in group.record()["syncSet"]
         group.until_complete()
+        eventually(
+            lambda: all(map(in_sync, group.members.values())), within_s=WITHIN_S, what="all are"
+        )
         ledger.expect_everywhere()
         # A stop hands over: nobody waits for the end of a lease.
         assert group.members[second].stop() == 0
         assert ledger.send(8, "third") != second
+
+
+def in_sync(member: BrokerProcess) -> bool:
+    return bool(probed(f"http://{member.host}:{member.ports.metrics}/insyncz")["code"] == 200)
 
 
 def test_what_only_a_dead_master_had_is_cut_and_kept(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from contextlib import suppress
@@ -33,6 +34,16 @@ def metrics_of(
     for line in text.splitlines():
         if not line.startswith("#") and (found := LINE.fullmatch(line)):
             yield found[1], dict(LABEL.findall(found[2] or "")), float(found[3])
+
+
+def probed(url: str) -> dict[str, Any]:
+    """The answer of a probe, with its status as `code`. Raises: OSError."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as page:
+            return {"code": page.status, **json.load(page)}
+    except urllib.error.HTTPError as error:
+        with error:
+            return {"code": error.code, **json.load(error)}
 
 
 def waiting_in_pools(broker: BrokerProcess) -> dict[str, int]:

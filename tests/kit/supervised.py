@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.health import probed
 from tests.kit.ports import PortBlock, free_row
 from tests.kit.waiting import eventually
 
@@ -51,13 +49,7 @@ class Supervised(BrokerProcess):
 
     def health(self, probe: str = "readyz") -> dict[str, Any]:
         """The answer of a probe, with its status as `code`."""
-        url = f"http://127.0.0.1:{self.ports.metrics}/{probe}"
-        try:
-            with urllib.request.urlopen(url, timeout=10) as page:
-                return {"code": page.status, **json.load(page)}
-        except urllib.error.HTTPError as error:
-            with error:
-                return {"code": error.code, **json.load(error)}
+        return probed(f"http://127.0.0.1:{self.ports.metrics}/{probe}")
 
     def await_ready(self) -> None:
         """Wait until every broker is ready."""

@@ -39,7 +39,8 @@ def slave(end: int = 1_000, state: str = "following", **more: Any) -> Replicatio
 
 def replica(lag: int = 0, **more: Any) -> ReplicaInfo:
     given: dict[str, Any] = {"in_sync": True, "lag_s": 0.0, "standing": "follows"}
-    return ReplicaInfo(peer="10.0.0.2:4711", acknowledged=1_000 - lag, lag=lag, **(given | more))
+    given |= {"peer": "10.0.0.2:4711"}
+    return ReplicaInfo(acknowledged=1_000 - lag, lag=lag, **(given | more))
 
 
 LATE = replica(500, lag_s=9.0)
@@ -199,3 +200,24 @@ def test_peers_list_an_address_or_do_not(peers: str, host: str, listed: bool) ->
 )
 def test_free_space_is_read_as_brokers_tell_it(told: str, free: int | None) -> None:
     assert free_bytes({"commitLogDirCapacity": told}) == free
+
+
+def named(number: int, status: ReplicationStatus) -> Look:
+    """A member in Kubernetes: registered under its name, and connected by its address."""
+    broker = BrokerInfo(
+        cluster="C", name="b", broker_id=number, address=f"b-{number}.headless.mq.svc:10911"
+    )
+    return Look(Member(broker, status, ""), MASTER if status.is_master else SLAVE, {}, 0)
+
+
+def test_a_slave_under_a_name_has_the_connection_that_no_other_one_explains() -> None:
+    """It was said to have none: `aerobee ha status` ended with 1 for good."""
+    near, far = replica(peer="10.0.0.7:4711"), replica(900, peer="10.0.0.8:4711", lag_s=9.0)
+    follows: dict[str, Any] = {"master_address": "b-0.headless.mq.svc:10912"}
+    one, two = slave(**follows), slave(100, **follows)
+    members = [named(1, two), named(0, master(far, near)), named(2, one)]
+    group = GroupLook("b", members)
+    assert group.replicas[members[0].address] == far
+    assert group.replicas[members[2].address] == near
+    elsewhere = named(1, slave(master_address="c-0.headless.mq.svc:10912"))
+    assert GroupLook("b", [elsewhere, members[1]]).replicas == {}

@@ -83,12 +83,14 @@ def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
 ) -> None:
     disk, store, stats = RoomyDisk(), FakeStore(), BrokerStats()
     serving, stopping, stuck = False, None, None
+    apart = "it has followed no master since its start"
     lacking, weak = "0 of 1 slaves are in sync", "minInSyncReplicas: a master alone acknowledges"
     health = make_health(
         serving=lambda: serving,
         stopping=lambda: stopping,
         replication=lambda: stuck,
         slaves=lambda: lacking,
+        apart=lambda: apart,
         weakened=lambda: weak,
         stats=stats,
         store=store,
@@ -105,6 +107,7 @@ def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
     assert health.startup["recovered"]() is not None
     serving = True
     assert failing() == {}
+    assert health.in_sync["in_sync"]() == apart
     noted = {name: check() for name, check in health.noted.items()}
     assert noted == {"slaves": lacking, "weakened": weak}
     assert health.startup["recovered"]() is None

@@ -116,7 +116,7 @@ async def test_a_scrape_of_many_series_arrives_whole() -> None:
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/startupz"])
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/insyncz", "/startupz"])
 async def test_a_probe_passes_when_all_of_its_checks_do(path: str) -> None:
     async with served() as client:
         answer = await client.get(path)
@@ -128,6 +128,12 @@ async def test_a_probe_passes_when_all_of_its_checks_do(path: str) -> None:
 @pytest.mark.trio
 async def test_a_probe_that_fails_says_which_check_and_why() -> None:
     checks = dict(GOOD.ready) | {"disk": lambda: "91 % used, the limit is 90 %"}
+    apart = {"in_sync": lambda: "member 3 is not in the sync set [1, 2]"}
+    async with served(health=replace(GOOD, in_sync=apart)) as client:
+        assert (await client.get("/readyz")).status_code == 200
+        behind = await client.get("/insyncz")
+    assert behind.status_code == 503
+    assert behind.json()["checks"]["in_sync"] == "member 3 is not in the sync set [1, 2]"
     async with served(health=replace(GOOD, ready=checks)) as client:
         answer = await client.get("/readyz")
         alive = await client.get("/livez")

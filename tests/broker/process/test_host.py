@@ -9,6 +9,7 @@ from ipaddress import ip_address
 
 import pytest
 
+from aerobee.broker.config.load import load_config
 from aerobee.broker.process import host
 
 
@@ -28,6 +29,20 @@ def test_it_is_known_without_asking_anybody_whether_a_listener_is_there(
     bound: str, where: str, is_there: bool
 ) -> None:
     assert host.listens_at(bound, where) is is_there
+
+
+def test_a_name_server_under_the_name_of_this_broker_is_its_own() -> None:
+    """No name is resolved: a member of a group lists all members, itself among them."""
+    names = f"a.mq:9876;b.mq:9876;{socket.gethostname()}:9876;b.mq:9877"
+    config = load_config(
+        None,
+        overrides=[f"namesrvAddr={names}", "brokerIP1=192.0.2.7", "brokerIP2=b.mq"],
+        environ={"HOME": "/h"},
+        cpu_count=1,
+        host_addresses=[],
+        host_name="b",
+    )
+    assert host.other_name_servers(config) == ["a.mq:9876", "b.mq:9877"]
 
 
 def test_there_is_at_least_one_cpu() -> None:
