@@ -17,6 +17,8 @@ from tests.kit.pages import OPERATIONS
 from tests.kit.ports import HOST, kept_port
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import AnyBroker, StartBroker
 
 pytestmark = pytest.mark.interop
@@ -99,14 +101,27 @@ def test_transactions_end_as_their_producer_says_or_answers(
     assert Counter(line[1] for line in lines if line[0] == "got") == Counter(["commit", "open"])
 
 
-def test_the_first_program_of_the_page_sends_and_receives(broker: AnyBroker) -> None:
-    (program,) = PYTHON.findall((OPERATIONS / "grpc.md").read_text("utf-8"))
+def printed_by(page: Path) -> str:
+    """What the program for the official client prints that stands on a page."""
+    programs = PYTHON.findall(page.read_text("utf-8"))
+    (program,) = (text for text in programs if "from rocketmq import" in text)
     assert ENDPOINTS in program
-    with AdminClient(broker.namesrv_address) as admin:
-        admin.create_topic("Orders", message_type=MessageType.NORMAL)
     command = [str(python_client.interpreter()), "-c", program.replace(ENDPOINTS, f"{HOST}:{PORT}")]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=WITHIN_S, check=False, cwd="/"
     )
     assert done.returncode == 0, done.stderr[-2_000:]
-    assert "b'hello'" in done.stdout
+    return done.stdout
+
+
+def test_the_first_program_of_the_page_sends_and_receives(broker: AnyBroker) -> None:
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.create_topic("Orders", message_type=MessageType.NORMAL)
+    assert "b'hello'" in printed_by(OPERATIONS / "grpc.md")
+
+
+def test_the_program_of_the_readme_sends(broker: AnyBroker) -> None:
+    """To the topic that its steps have made with the command line, so without a type."""
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.create_topic("TopicTest")
+    assert re.fullmatch(r"[0-9A-F]{34}\n", printed_by(OPERATIONS.parents[1] / "README.md"))
