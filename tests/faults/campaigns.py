@@ -18,6 +18,7 @@ from tests.faults.frame_storm import R8
 from tests.faults.grand_campaign import GC1
 from tests.faults.greedy_requests import G1
 from tests.faults.group_failover import F1
+from tests.faults.group_failover_java import F1J
 from tests.faults.grpc_calls import P1
 from tests.faults.kills import R1, R1B, R21
 from tests.faults.layouts import L1
@@ -109,6 +110,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     H14,
     H15,
     F1,
+    F1J,
     U1,
     U2,
     U3,

@@ -16,9 +16,9 @@ MEASURE_TIME = {"A1", "R11", "R23"}
 CPU, which grow by half beside others on the same cores. Others that say how long something may take
 take out for how long the broker waited for a core, or leave it room.
 """
-ELSEWHERE = {"Q1", "J1", "H1", "H2", "H3", "H4"}
-"""Q1 shares the session of Spark's own tests; of J1 a choice runs in `tests/interop`; H1 to H4 are
-`ONE_PAIR`.
+ELSEWHERE = {"Q1", "J1", "F1J", "H1", "H2", "H3", "H4"}
+"""Q1 shares the session of Spark's own tests; of J1 a choice runs in `tests/interop`; F1J says what
+others lose; H1 to H4 are `ONE_PAIR`.
 """
 
 

@@ -304,14 +304,23 @@ def read_everything(recorder: Recorder, members: Mapping[str, str]) -> None:
         lambda: _show_the_same(members.values()), within_s=SHOWN_WITHIN_S, what="same queues"
     )
     for member, address in members.items():
-        name = f"end of {member}"
-        with RawConnection(address) as connection:
-            for queue in range(QUEUES):
-                for one in read_topic(connection, TOPIC, queue):
-                    text = one.body.decode("utf-8", "replace")
-                    recorder.note("read", name, queue, offset=one.queue_offset, message=text)
-                end = max_offset(connection, TOPIC, queue)
-                recorder.note("end", name, queue, offset=end)
+        read_member(recorder, member, address)
+
+
+def read_member(recorder: Recorder, member: str, address: str) -> bool:
+    """What one of them has; whether it serves all of it."""
+    name = f"end of {member}"
+    with RawConnection(address) as connection:
+        for queue in range(QUEUES):
+            messages = read_topic(connection, TOPIC, queue)
+            for one in messages:
+                text = one.body.decode("utf-8", "replace")
+                recorder.note("read", name, queue, offset=one.queue_offset, message=text)
+            end = max_offset(connection, TOPIC, queue)
+            if messages[-1].queue_offset + 1 != end:
+                return False
+            recorder.note("end", name, queue, offset=end)
+    return True
 
 
 def _show_the_same(addresses: Iterable[str]) -> bool:

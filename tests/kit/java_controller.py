@@ -30,9 +30,14 @@ class JavaControllers:
         home: Path,
         count: int = 1,
         settings: Mapping[str, object] | None = None,
+        *,
+        host: str = HOST,
+        network: str = "",
     ) -> None:
+        """`network`: the network namespace that they run in; ours unless told."""
         ports = [free_port() for _ in range(count)]
-        self.addresses = [f"{HOST}:{port}" for port in ports]
+        self.addresses = [f"{host}:{port}" for port in ports]
+        self._there = ("ip", "netns", "exec", network) if network else ()
         peers = ";".join(f"n{number}-{address}" for number, address in enumerate(self.addresses))
         self._toolkit, self._home = toolkit, home
         self._settings = {
@@ -66,7 +71,7 @@ class JavaControllers:
         conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         own = (f"-Drocketmq.home.dir={home}", PLAIN)
         command = self._toolkit.command(CONTROLLER, *own, heap_mib=NAMESRV_HEAP_MIB, home=home)
-        child = Child([*command, "-c", str(conf)], log=home / "controller.log")
+        child = Child([*self._there, *command, "-c", str(conf)], log=home / "controller.log")
         self._children[address] = child
         child.read_until("boot success", within_s=START_WITHIN_S)
 

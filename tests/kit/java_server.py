@@ -113,19 +113,24 @@ class JavaBroker(Server):
     ports: PortBlock = field(default_factory=free_block)
     options: Sequence[str] = ()
     """More for the command line of the JVM."""
+    host: str = HOST
+    """Where it is reached."""
+    network: str = ""
+    """The network namespace that it runs in; ours unless told."""
     _child: Child | None = None
 
     @property
     def address(self) -> str:
         """`host:port` of the broker."""
-        return f"{HOST}:{self.ports.listen}"
+        return f"{self.host}:{self.ports.listen}"
 
     def launch(self) -> Child:
         """Run it and wait for nothing."""
         assert shutil.which("java")
         conf = _write_conf(_home(self.home) / "broker.conf", self._values())
         command = self.command(f"-Drocketmq.home.dir={self.home}", PLAIN, *self.options)
-        self._child = Child([*command, "-c", str(conf)], log=self.home / "broker.log")
+        there = ["ip", "netns", "exec", self.network] if self.network else []
+        self._child = Child([*there, *command, "-c", str(conf)], log=self.home / "broker.log")
         return self._child
 
     def command(self, *options: str) -> list[str]:
@@ -159,8 +164,8 @@ class JavaBroker(Server):
         own: dict[str, object] = {
             "brokerClusterName": "DefaultCluster",
             "brokerName": "broker-a",
-            "brokerIP1": HOST,
-            "bindAddress": HOST,
+            "brokerIP1": self.host,
+            "bindAddress": self.host,
             "listenPort": self.ports.listen,
             "haListenPort": self.ports.ha,
             "storePathRootDir": self.data,
