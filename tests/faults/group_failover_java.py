@@ -7,10 +7,12 @@ is promised here, so nothing fails: what is found is counted, for the row beside
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from tests.faults import group_failover
 from tests.faults.group_failover import BETWEEN, WITHIN_S, Scene
 from tests.kit.campaign import Campaign
@@ -23,6 +25,7 @@ from tests.kit.java_server import JavaBroker
 from tests.kit.machine_group import CLIENTS, ETCD, IDS, MACHINES, MachineGroup
 from tests.kit.machine_network import machine_network
 from tests.kit.namesrv_process import NamesrvProcess
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import Closed, RawConnection
 from tests.kit.replicas import SEGMENT_BYTES
 from tests.kit.waiting import eventually
@@ -153,7 +156,7 @@ def counted(run: Run, group: JavaGroup) -> None:
                 try:
                     fault(Scene(run, group, clients, None, cycle.rng))
                 finally:
-                    mended(group)
+                    mended(run, group)
                 until_acknowledged(run, clients)
                 if not whole(group):
                     run.counts["sets that stayed incomplete"] += 1
@@ -186,11 +189,22 @@ def until_acknowledged(run: Run, clients: GroupClients) -> None:
     run.worst("ms without acknowledgement, all mended", round(1_000 * (time.monotonic() - began)))
 
 
-def mended(group: JavaGroup) -> None:
-    """Everything runs and reaches everything again."""
+def mended(run: Run, group: JavaGroup) -> None:
+    """Everything runs and reaches everything again.
+
+    A kill while Java writes its epochs leaves an empty file, with which it does not start: so an
+    operator takes the copy.
+    """
     group.network.heal()
     for member in group.members.values():
-        if not member.child.running:
+        if member.child.running:
+            continue
+        try:
+            member.start()
+        except DidNotStart:
+            run.counts["starts that failed until a file was restored by hand"] += 1
+            epochs = member.data / EPOCH_FILE_NAME
+            shutil.copy(epochs.with_name(f"{epochs.name}.bak"), epochs)
             member.start()
 
 
