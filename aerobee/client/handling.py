@@ -48,7 +48,8 @@ class RetryLater(PortableError, Exception):
     """Raised by a handler to have its messages delivered again, after the delay of a level.
 
     Levels are the broker's: normally 1s 5s 10s 30s 1m … 2h for 1 to 18. With level 0 the broker
-    chooses a longer delay each time. Orderly consumers use `suspend` seconds instead.
+    chooses a longer delay each time. Orderly consumers use `suspend` seconds instead, at least
+    0.01, and without it their own `suspend`.
     """
 
     def __init__(self, level: int = 0, *, suspend: float | None = None) -> None:

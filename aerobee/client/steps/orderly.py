@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from aerobee.client.settings.consumers import SUSPEND_MIN_S
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.steps.pushing import AGAIN_S, Batch, PushMember
@@ -162,7 +163,9 @@ class OrderlyMember(PushMember):
     def settle(self, batch: Batch, verdict: Verdict) -> Steps[None]:
         """Deliver a failed batch again after a pause, except messages without a try left."""
         self._end_of(batch, verdict)
-        held, pause_s = batch.held, verdict.suspend_s or self.config.suspend
+        held, pause_s = batch.held, self.config.suspend
+        if verdict.suspend_s is not None:
+            pause_s = max(verdict.suspend_s, SUSPEND_MIN_S)
         again: list[ReceivedMessage] = []
         if held.lost:
             # Brokers since 5.0 make it a dead letter at once, while the group has locks.

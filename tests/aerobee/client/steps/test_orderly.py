@@ -65,6 +65,21 @@ async def test_a_failure_holds_its_queue_and_no_other_and_breaks_no_order(
     assert in_order(list(dict.fromkeys(body for body, _ in seen.calls)), 3, 10)
 
 
+async def test_a_handler_that_wants_no_pause_gets_the_least(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    await send_in_order(front, topic, 1, 1)
+
+    def failing(message: ReceivedMessage) -> Exception | None:
+        return RetryLater(suspend=0) if message.reconsume_times < 3 else None
+
+    seen = Seen(failing=failing)
+    # The pause of its own would end this test.
+    consumer = front.push(fresh("group"), start_from=FIRST, orderly=True, suspend=30.0)
+    consumer.subscribe(topic, handler=front.handler(seen))
+    async with consumer:
+        await until(lambda: len(seen.calls) == 4)
+
+
 async def test_what_is_given_up_in_order_is_a_dead_letter(front: Front, fresh: Fresh) -> None:
     topic, group = fresh("topic"), fresh("group")
     await send_in_order(front, topic, 1, 4)
