@@ -39,6 +39,8 @@ class OffsetFile:
         self.path = path
         self.namespace = namespace
         """The namespace of the names in the file; users see them without it."""
+        self.failing = False
+        """Whether the last save has failed."""
         self.backup = path.with_name(f"{path.name}.bak")
 
     def load(self) -> dict[MessageQueue, int]:
@@ -55,21 +57,30 @@ class OffsetFile:
                 return {q._replace(topic=plain(q.topic, names)): at for q, at in offsets.items()}
         return {}
 
-    def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Replace the stored offsets. After a disk error, the next call tries again."""
+    def save(self, offsets: Mapping[MessageQueue, int]) -> bool:
+        """Replace the stored offsets; False after a disk error, which is logged once."""
         named = {
             to_wire(queue._replace(topic=wrapped(queue.topic, self.namespace))): offset
             for queue, offset in offsets.items()
         }
-        new = self.path.with_name(f"{self.path.name}.new")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(offset_table(starmap(offset_row, named.items())))
-            if self.path.exists():
-                os.replace(self.path, self.backup)
-            os.replace(new, self.path)
+            self._replace(offset_table(starmap(offset_row, named.items())))
         except OSError as error:
-            log.warning("offsets not written to %s: %s", self.path, error)
+            if not self.failing:
+                log.warning("offsets not written to %s, tried again: %s", self.path, error)
+            self.failing = True
+        else:
+            self.failing = False
+        return not self.failing
+
+    def _replace(self, text: bytes) -> None:
+        """Replace the file, which becomes the backup. Raises: OSError."""
+        new = self.path.with_name(f"{self.path.name}.new")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(text)
+        if self.path.exists():
+            os.replace(self.path, self.backup)
+        os.replace(new, self.path)
 
 
 def read_offsets(data: bytes) -> dict[MessageQueue, int]:

@@ -167,8 +167,8 @@ class OffsetStore(Protocol):
     def load(self) -> dict[MessageQueue, int]:
         """The offsets that were saved last."""
 
-    def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Replace the saved offsets."""
+    def save(self, offsets: Mapping[MessageQueue, int]) -> bool:
+        """Replace the saved offsets; returns whether that worked."""
 
 
 class LocalOffsets(Offsets):
@@ -199,7 +199,6 @@ class LocalOffsets(Offsets):
         self._changed = True
 
     def save(self) -> None:
-        """Write the committed offsets, if any has changed."""
+        """Write the committed offsets, if any has changed since they were written."""
         if self._changed:
-            self._changed = False
-            self._store.save(self.table)
+            self._changed = not self._store.save(self.table)

@@ -1,6 +1,7 @@
 """Offsets of broadcasting groups in files: ours, Java's, and those that a crash left."""
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -60,6 +61,17 @@ def test_what_is_no_table_is_none(file: OffsetFile, text: str) -> None:
     assert file.load() == {}
 
 
-def test_a_place_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("")
-    OffsetFile(tmp_path / "taken" / "g" / "offsets.json").save(OFFSETS)
+def test_a_place_that_cannot_be_written_ends_nothing_and_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = tmp_path / "taken"
+    file = OffsetFile(taken / "g" / "offsets.json")
+    for written in (1, 2):
+        taken.write_text("")
+        assert not file.save(OFFSETS)
+        assert not file.save(OFFSETS)
+        assert caplog.text.count("not written to") == written
+        taken.unlink()
+        assert file.save(OFFSETS)
+        assert file.load() == OFFSETS
+        rmtree(taken)

@@ -8,10 +8,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aerobee import ConsumeFrom, MessageModel
+from aerobee import ConsumeFrom, MessageModel, MessageQueue
+from aerobee.client.offset_file import OffsetFile
+from aerobee.client.steps.offsets import LocalOffsets
 from aerobee.errors import ConfigurationError
 from tests.aerobee.client.aio.test_push_consumer import Seen, send, until, well
 from tests.aerobee.client.fronts import Front
+from tests.aerobee.client.steps.stage import Stage
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
@@ -69,6 +72,20 @@ async def test_pull_consumers_broadcast_too(front: Front, fresh: Fresh, tmp_path
         await send(front, topic, b"4")
     with pytest.raises(ConfigurationError, match="nothing is sent back"):
         front.consumer(group, retry=True, **options)
+
+
+def test_offsets_that_could_not_be_written_are_written_later(tmp_path: Path) -> None:
+    """No message may come after the disk was full, and the next start would repeat the last."""
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    stage, queue = Stage(), MessageQueue("T", "broker-a", 0)
+    file = OffsetFile(taken / "offsets.json")
+    offsets = LocalOffsets(stage.instance, "g", file)
+    stage.perform(offsets.commit(queue, 5))
+    offsets.save()
+    taken.unlink()
+    offsets.save()
+    assert file.load() == {queue: 5}
 
 
 @pytest.mark.parametrize("wrong", ["0", 0.0, date(2026, 1, 1), None])
