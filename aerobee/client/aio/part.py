@@ -41,6 +41,8 @@ class Part:
         self._life = Life(type(self).__name__)
         self._over = anyio.Event()
         """Set when it is closed, or its client has ended."""
+        self._workers: list[Callable[[], Awaitable[None]]] = []
+        """The functions that call a user's code, each in a task."""
         self._forget: Callable[[], None] = do_nothing
 
     async def __aenter__(self) -> Self:
@@ -78,7 +80,7 @@ class Part:
                 await start_client()
             try:
                 await self._check()
-                self._begin()
+                self._begin_wholly()
             except BaseException:
                 if self._own_client:
                     await self._client.__aexit__(None, None, None)
@@ -91,6 +93,13 @@ class Part:
         self._forget = self._client.instance.closing.listen(self._over.set)
         if self._life.on(Event.STARTED) is State.CLOSING:
             await self._finish()
+
+    def _begin_wholly(self) -> None:
+        """Start this part, and then its workers."""
+        self._workers.clear()
+        self._begin()
+        for work in self._workers:
+            self._client.start_worker(work)
 
     async def aclose(self) -> None:
         """Unregister from the brokers, for at most 5 s, and close. A second call does nothing.
@@ -181,8 +190,8 @@ class Part:
     # ── Work ──
 
     def _start_worker(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run a function that calls a user's code, until it returns or the client is closed."""
-        self._client.start_worker(work)
+        """Run a function that calls a user's code as a task of the client, once all has begun."""
+        self._workers.append(work)
 
     async def _join_workers(self, seconds: float) -> None:
         """Wait for no worker: they are tasks of the client, and end with it."""

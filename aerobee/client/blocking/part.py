@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -44,6 +45,8 @@ class Part:
         """Whether it has begun to do so: Ctrl-C may come in front of that."""
         self._workers: list[threading.Thread] = []
         """The threads that call a user's code."""
+        self._begun = threading.Event()
+        """Set when the last start has begun all of its work, or has failed."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -66,7 +69,7 @@ class Part:
         """Start without `with`.
 
         A start that fails leaves nothing behind, and may be repeated. Raises: NoNameServerError,
-        ClientStateError, ConfigurationError.
+        ClientStateError, ConfigurationError, RuntimeError if the system gives no thread.
         """
         self._change(Event.START)
         try:
@@ -75,7 +78,7 @@ class Part:
             try:
                 self._check()
                 with self._client.lock:
-                    self._begin()
+                    self._begin_wholly()
             except BaseException:
                 if self._own_client:
                     self._client.close()
@@ -87,6 +90,17 @@ class Part:
             raise
         if self._change(Event.STARTED) is State.CLOSING:
             self._finish()
+
+    def _begin_wholly(self) -> None:
+        """Start this part; its workers run only if nothing of that fails."""
+        self._workers, self._begun = [], threading.Event()
+        try:
+            self._begin()
+        except BaseException:
+            self._workers = []
+            raise
+        finally:
+            self._begun.set()
 
     def close(self) -> None:
         """Unregister from the brokers, for some seconds at most. A second call does nothing.
@@ -145,7 +159,10 @@ class Part:
         """Check what only brokers know, before anything begins."""
 
     def _begin(self) -> None:
-        """Start this part, once the client runs; nothing of it stays behind a failure."""
+        """Start this part, once the client runs; nothing of it stays behind a failure.
+
+        Workers come first: the system may give no thread, and then nothing else has begun.
+        """
 
     def _stop_taking(self) -> None:
         """Begin nothing new: a close is coming."""
@@ -165,10 +182,16 @@ class Part:
     # ── Work ──
 
     def _start_worker(self, name: str, work: Callable[[], None]) -> None:
-        """Run a function that calls a user's code in a thread of its own."""
-        worker = threading.Thread(target=work, name=name, daemon=True)
-        self._workers.append(worker)
+        """Run a function that calls a user's code in its own thread, once all has begun."""
+        run = partial(self._work_if_begun, self._begun, work)
+        worker = threading.Thread(target=run, name=name, daemon=True)
         worker.start()
+        self._workers.append(worker)
+
+    def _work_if_begun(self, begun: threading.Event, work: Callable[[], None]) -> None:
+        begun.wait()
+        if threading.current_thread() in self._workers:
+            work()
 
     def _join_workers(self, seconds: float) -> None:
         """Wait until all workers have ended, at most so long."""

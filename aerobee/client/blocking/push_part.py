@@ -72,10 +72,10 @@ class PushPart(Part):
         self._perform(self._member.check_filters())
 
     def _begin(self) -> None:
-        for steps in self._member.begin():
-            self._client.spawn(steps)
         for number in range(self._config.concurrency):
             self._start_worker(f"{self._config.group} {number}", self._work)
+        for steps in self._member.begin():
+            self._client.spawn(steps)
 
     def _stop_taking(self) -> None:
         self._member.stop()

@@ -52,9 +52,9 @@ class TransactionProducer(Producer):
         self._transactions = Transactions(self._sender)
 
     def _begin(self) -> None:
+        self._start_worker("transaction checks", self._answer_checks)
         self._transactions.begin()
         self._begin_tracing()
-        self._start_worker("transaction checks", self._answer_checks)
 
     def _leave(self) -> None:
         try:
