@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.kit.java import Toolkit
-from tests.kit.java_server import NAMESRV_HEAP_MIB, PLAIN, START_WITHIN_S
+from tests.kit.java_server import NAMESRV_HEAP_MIB, PLAIN, booted
 from tests.kit.ports import HOST, free_port
 from tests.kit.process import Child
 from tests.kit.raw_client import Closed, RawConnection
@@ -71,9 +71,9 @@ class JavaControllers:
         conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         own = (f"-Drocketmq.home.dir={home}", PLAIN)
         command = self._toolkit.command(CONTROLLER, *own, heap_mib=NAMESRV_HEAP_MIB, home=home)
-        child = Child([*self._there, *command, "-c", str(conf)], log=home / "controller.log")
-        self._children[address] = child
-        child.read_until("boot success", within_s=START_WITHIN_S)
+        self._children[address] = booted(
+            lambda: Child([*self._there, *command, "-c", str(conf)], log=home / "controller.log")
+        )
 
     def until_led(self) -> str:
         """The address of the leader, as soon as those that run agree on one of them."""
