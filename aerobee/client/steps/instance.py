@@ -34,7 +34,7 @@ from aerobee.remoting.wire.headers.client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from aerobee.client.route import TopicRoute
@@ -264,9 +264,15 @@ class Instance(Routes):
 
         Brokers that were silent before come last: each may take the whole timeout.
         """
-        addresses = self._addresses() - self._up_to_date_brokers
-        for address in sorted(addresses, key=lambda address: (address in self._quiet, address)):
+        for address in self._silent_last(self._addresses() - self._up_to_date_brokers):
             yield from self.send_heartbeat(address)
+
+    def is_silent(self, broker_name: str) -> bool:
+        """Whether a broker has not answered the last heartbeat."""
+        return not self._quiet.isdisjoint(self.addresses(broker_name))
+
+    def _silent_last(self, addresses: Iterable[str]) -> list[str]:
+        return sorted(addresses, key=lambda address: (address in self._quiet, address))
 
     def some_broker(self, route: TopicRoute) -> str:
         """The name of a broker of a route, one that has answered a heartbeat if there is one.
@@ -359,7 +365,7 @@ class Instance(Routes):
         self, *, producer: str | None = None, consumer: str | None = None, within_s: float
     ) -> Steps[None]:
         """Unregister a group of this client from every broker, as far as the time allows."""
-        addresses = sorted(self._addresses())
+        addresses = self._silent_last(self._addresses())
         self.producers.discard(producer or "")
         self.consumers.pop(consumer or "", None)
         header = UnregisterClient(

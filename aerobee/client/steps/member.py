@@ -239,11 +239,13 @@ class Member:
         """Commit queue by queue, and save; returns the failures.
 
         A broker may refuse one topic only, a deleted one for example. A broker that is away gets
-        no further requests.
+        no further requests. Silent ones come last: a close has not the time for many of them.
         """
         failed: dict[MessageQueue, AerobeeError] = {}
         away: set[str] = set()
-        for queue, offset in wanted.items():
+        in_order = sorted(wanted, key=lambda queue: self.instance.is_silent(queue.broker_name))
+        for queue in in_order:
+            offset = wanted[queue]
             if queue.broker_name not in away:
                 try:
                     yield from self._commit_one(queue, offset)

@@ -811,6 +811,28 @@ def test_only_what_is_finished_is_committed(stage: Stage, consumer: Consumer) ->
     assert len(stage.asked(UpdateConsumerOffset)) == 2
 
 
+def test_a_silent_broker_is_the_last_to_get_commits_and_the_farewell(
+    stage: Stage, consumer: Consumer
+) -> None:
+    """With one that hangs, the time of a close was over before the others had their offsets."""
+    stage.answers(GetRouteInfo, route("broker-a", "broker-b", queues=1))
+    stage.perform(stage.instance.fetch_route("T", 1.0))
+
+    def beat(ask: Ask) -> Command:
+        if ask.address.startswith("broker-a"):
+            raise ConnectError("silent")
+        return answer()
+
+    stage.answers(Heartbeat, beat)
+    stage.perform(stage.instance.send_heartbeats())
+    consumer.assign(T0, MessageQueue("T", "broker-b", 0))
+    stage.perform(consumer.member.commit({T0: 5, MessageQueue("T", "broker-b", 0): 6}))
+    asked = [ask.address for ask in stage.asked(UpdateConsumerOffset)]
+    assert asked == ["broker-b:10911", "broker-a:10911"]
+    stage.perform(stage.instance.leave(consumer="g", within_s=5.0))
+    assert [ask.address for ask in stage.asked(UnregisterClient)] == asked
+
+
 def test_offsets_may_be_given(stage: Stage, consumer: Consumer) -> None:
     consumer.assign(T0)
     stage.perform(consumer.member.commit({T0: 5, T1: 6}))
