@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.channel import NewSocket
     from aerobee.remoting.server.left_bytes import Piece
 
-TAKEN_BYTES: Final = 64 << 10
-"""Bytes that are fed at once: frames may be tiny."""
+TAKEN_BYTES: Final = 8 << 10
+"""Bytes that are fed at once: frames may be tiny, and 8 KiB of them take some 4 ms."""
 WRITTEN_BYTES: Final = 256 << 10
 """The most that is taken from the streams for one write."""
 LOOK_EVERY_S: Final = 0.5
@@ -110,9 +110,11 @@ class CallService(Protocol):
 
 
 class GrpcChannel(Channel):
-    """A connection of gRPC. Events of its calls are left where its turn is over before them."""
+    """A connection of gRPC. Events of its calls, and bytes behind them, are left where its turn is
+    over before them.
+    """
 
-    __slots__ = ("_service", "_taken", "_watched", "calls", "leaving")
+    __slots__ = ("_service", "_taken", "_unfed", "_watched", "calls", "leaving")
 
     def __init__(
         self, new: NewSocket, serving: GrpcServing, calls: Calls, service: CallService
@@ -121,6 +123,8 @@ class GrpcChannel(Channel):
         self.calls = calls
         self._service = service
         self._watched = serving.watched
+        self._unfed: memoryview | bytes = b""
+        """Bytes that were read and not fed to its calls."""
         self._taken: Uptake | None = None
         """The pace at which the peer takes its answers, while some of them wait in streams."""
         self.leaving = ""
@@ -128,12 +132,12 @@ class GrpcChannel(Channel):
 
     @property
     def has_left(self) -> bool:
-        return self.calls.happened
+        return bool(self._unfed) or self.calls.happened
 
     @property
     def unserved_bytes(self) -> int:
         calls = self.calls
-        return super().unserved_bytes + calls.held_bytes + calls.heads_bytes
+        return super().unserved_bytes + len(self._unfed) + calls.held_bytes + calls.heads_bytes
 
     @property
     def idle(self) -> bool:
@@ -143,17 +147,23 @@ class GrpcChannel(Channel):
     # ── Bytes in ──
 
     def receive(self, data: memoryview) -> None:
-        """Take bytes of the peer, and serve what they complete."""
-        now_ms = self.context.now * 1000
-        for at in range(0, len(data), TAKEN_BYTES):
-            self.calls.receive(data[at : at + TAKEN_BYTES], now_ms)
+        """Take bytes of the peer, and serve what they complete, while the turn lasts."""
+        self._unfed = data
         self.serve()
+        # The receive buffer is reused in the next turn.
+        self._unfed = bytes(self._unfed)
 
     def serve(self) -> None:
         """Serve what has come, while the turn lasts."""
         calls, ends = self.calls, self.context.turn_ends
-        while self.state.free and (event := calls.next()) is not None:
-            self._serve(event)
+        while self.state.free:
+            event = calls.next()
+            if event is not None:
+                self._serve(event)
+            elif self._unfed:
+                self._feed()
+            else:
+                break
             if monotonic() > ends:
                 break
         if self.state.closed:
@@ -163,6 +173,11 @@ class GrpcChannel(Channel):
         self.touch()
         self.note_left(renewed=not self.inbound)
         self.settle()
+
+    def _feed(self) -> None:
+        """Feed the next of what was read: its events are served before more is fed."""
+        data, self._unfed = self._unfed[:TAKEN_BYTES], self._unfed[TAKEN_BYTES:]
+        self.calls.receive(data, self.context.now * 1000)
 
     def _serve(self, event: CallEvent) -> None:
         service = self._service
@@ -300,6 +315,7 @@ class GrpcChannel(Channel):
 
     def ended(self) -> None:
         self._watched.pop(self, None)
+        self._unfed = b""
         calls = self.calls
         gone = [*calls.open.values(), *calls.unwritten.values()]
         for call in list(calls.open.values()):

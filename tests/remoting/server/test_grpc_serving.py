@@ -199,6 +199,32 @@ def test_many_calls_of_one_peer_take_no_turn_of_another(
     assert busy.channel.inbound == 0
 
 
+def test_tiny_frames_of_one_peer_take_no_turn_of_another(
+    connect: Callable[..., Line], time: HandTime
+) -> None:
+    """They complete nothing, so that no event of a call ends the turn."""
+    busy, other = connect(), connect()
+    stream = busy.client.request(headers=path("SendMessage"), end=False)
+    busy.client.pump()
+    body = framed(bytes(5_000))
+    for byte in body:
+        busy.client.connection.send_data(stream, bytes([byte]))
+    busy.client.connection.end_stream(stream)
+    busy.sock.incoming += busy.client.connection.data_to_send()
+    other.client.request(framed(b"me"), headers=path("QueryRoute"))
+    other.sock.incoming += other.client.connection.data_to_send()
+    stage = busy.stage
+    time.per_look = 0.001
+    stage.rounds(stage.poll(busy.sock, other.sock))
+    assert other.sock.taken
+    assert busy.channel.has_left
+    assert 0 < busy.channel.inbound == stage.reactor.shared.inbound.total
+    time.per_look = 0.0
+    busy.client.pump()
+    assert busy.messages(stream) == [body[5:]]
+    assert busy.channel.inbound == 0
+
+
 def test_answers_wait_where_the_peer_has_no_window_and_count_as_unsent(
     connect: Callable[..., Line], service: Echoes
 ) -> None:
