@@ -84,7 +84,7 @@ METHODS: Final[Mapping[bytes, Method]] = {
 
 class CallService(Protocol):
     """The meaning of calls. Nothing of it waits; an error that it raises is our fault and ends a
-    call.
+    call. With the first request that it takes, the channel is heard (`SharedState.heard`).
 
     Answers go by the call (`answer`, `send`, `finish`), now or later; behind those that come later,
     `GrpcChannel.touch` is called, and the flush of the reactor sends them. Its metadata, some 2 KiB
@@ -375,7 +375,6 @@ class GrpcServing:
             # Before our settings: then its client takes the next of its addresses.
             channel.close(self._away)
             return
-        channel.context.shared.heard(channel)
         channel.receive(data)
 
     def go_on(self, channel: GrpcChannel) -> None:

@@ -49,9 +49,11 @@ class Echoes:
         self.size = 1_000
 
     def opened(self, channel: GrpcChannel, call: Call) -> None:
+        channel.context.shared.heard(channel)
         self.told.append(f"opened by {call.head.text(b'x-mq-client-id')}")
 
     def received(self, channel: GrpcChannel, call: Call, message: bytes) -> None:
+        channel.context.shared.heard(channel)
         if call.method.shape is Shape.BOTH_STREAM:
             call.send(message)
         elif call.method.name == "ReceiveMessage":
@@ -435,6 +437,18 @@ def test_a_silent_peer_is_closed_unless_a_stream_of_it_is_open(
     assert (silent.channel.closed, streaming.channel.closed) == (True, False)
     streaming.channel.close("gone")
     assert [call.method.name for call in service.gone] == ["Telemetry"]
+
+
+def test_a_peer_without_a_request_is_a_newcomer_whatever_it_sends(
+    connect: Callable[..., Line], time: HandTime
+) -> None:
+    silent, asking = connect(), connect()
+    newcomers = silent.stage.reactor.shared.newcomers
+    asking.call("QueryRoute", b"hello")
+    time.now += LIMITS.first_request_s + 1
+    silent.client.connection.ping(b"8 bytes!")
+    silent.client.pump()
+    assert list(newcomers.late(time.now)) == [silent.channel]
 
 
 def ends(line: Line) -> list[int]:
