@@ -114,7 +114,7 @@ class GrpcChannel(Channel):
     over before them.
     """
 
-    __slots__ = ("_service", "_taken", "_unfed", "_watched", "calls", "leaving")
+    __slots__ = ("_service", "_taken", "_unfed", "_watched", "calls", "leaving", "spoken")
 
     def __init__(
         self, new: NewSocket, serving: GrpcServing, calls: Calls, service: CallService
@@ -129,6 +129,8 @@ class GrpcChannel(Channel):
         """The pace at which the peer takes its answers, while some of them wait in streams."""
         self.leaving = ""
         """Why it is closed once everything is written; empty: it is not."""
+        self.spoken = False
+        """Whether anything has come of it. Before that nothing can be sent: it may want TLS."""
 
     @property
     def has_left(self) -> bool:
@@ -309,6 +311,9 @@ class GrpcChannel(Channel):
 
     def leave(self, text: str) -> None:
         """Take no more calls, and close when those that are open have ended."""
+        if not self.spoken:
+            self.close(text)
+            return
         self.calls.stop(text)
         self.leaving = text
         self.touch()
@@ -363,8 +368,6 @@ class GrpcServing:
         channel = GrpcChannel(new, self, calls, self._service)
         self._channels[channel] = None
         channel.on_close.append(self._closed)
-        if self._leaving:
-            channel.leave(self._leaving)
         return channel
 
     def _closed(self, channel: GrpcChannel, reason: str) -> None:
@@ -375,6 +378,9 @@ class GrpcServing:
             # Before our settings: then its client takes the next of its addresses.
             channel.close(self._away)
             return
+        channel.spoken = True
+        if self._leaving and not channel.leaving:
+            channel.leave(self._leaving)
         channel.receive(data)
 
     def go_on(self, channel: GrpcChannel) -> None:

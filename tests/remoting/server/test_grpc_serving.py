@@ -560,6 +560,28 @@ async def test_the_first_byte_says_whether_a_peer_speaks_tls(
     assert (messages, status) == ([bytes(1_000)] * 300, "0")
 
 
+@pytest.mark.parametrize("way", ["leave", "turn_away"])
+@pytest.mark.trio
+async def test_who_has_said_nothing_is_closed_when_nobody_is_served(
+    way: str, shown: Certificate, service: Echoes
+) -> None:
+    """Before its first byte says whether it speaks TLS, nothing can be sent: to try is a loop."""
+    reactor = Reactor(pools={}, limits=LIMITS, selectors=1, refusals=lambda _: None)
+    reactor.accept_tls(server_context(shown), enforcing=False)
+    sock = boss.listen("127.0.0.1", 0, 64)
+    serving = GrpcServing(service, body_bytes_max=MIB)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(reactor.run, [Listener("grpc", sock, serving)])
+        silent = await trio.open_tcp_stream(*sock.getsockname())
+        async with silent:
+            while not reactor.connections:
+                await trio.lowlevel.checkpoint()
+            getattr(serving, way)("nobody is served")
+            assert reactor.connections == []
+            assert await silent.receive_some() == b""
+        nursery.cancel_scope.cancel()
+
+
 def test_another_limit_of_bodies_holds_for_the_next_calls_of_open_connections(
     connect: Callable[..., Line],
 ) -> None:
