@@ -157,9 +157,20 @@ class GrpcChannel(Channel):
 
     def serve(self) -> None:
         """Serve what has come, while the turn lasts."""
-        calls, ends = self.calls, self.context.turn_ends
+        self._serve_turn()
+        if self.state.closed:
+            return
+        if self.calls.next_deadline_ms != inf:
+            self._watched[self] = self.look_at
+        self.touch()
+        self.note_left(renewed=not self.inbound)
+        self.settle()
+
+    def _serve_turn(self) -> None:
+        """Serve events, and feed bytes where there is none, until the turn is over."""
+        ends = self.context.turn_ends
         while self.state.free:
-            event = calls.next()
+            event = self.calls.next()
             if event is not None:
                 self._serve(event)
             elif self._unfed:
@@ -168,13 +179,6 @@ class GrpcChannel(Channel):
                 break
             if monotonic() > ends:
                 break
-        if self.state.closed:
-            return
-        if calls.next_deadline_ms != inf:
-            self._watched[self] = self.look_at
-        self.touch()
-        self.note_left(renewed=not self.inbound)
-        self.settle()
 
     def _feed(self) -> None:
         """Feed the next of what was read: its events are served before more is fed."""
