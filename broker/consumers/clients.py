@@ -214,6 +214,10 @@ class ClientTable:
         resubscribed = subscriptions is not None and entry.subscribe(subscriptions)
         return joined or resubscribed
 
+    def consumes(self, connection_id: int, group: str) -> bool:
+        """Whether a connection is that of a consumer in this group."""
+        return (group, True) in self.groups_of.get(connection_id, ())
+
     def check_subscriptions(self, group: str, count: int) -> None:
         """Refuse more subscriptions than a group may have. Raises: LimitReached."""
         if count > self.max_subscriptions:

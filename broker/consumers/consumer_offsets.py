@@ -226,10 +226,27 @@ class ConsumerOffsetTable:
             self.reset(*queue, back, now_ms)
 
     def early_commit(
-        self, queue: tuple[str, str, int], commit_offset: int, connection: int
-    ) -> None:
-        """Note a commit that may come from such a consumer. Only while first pulls are awaited."""
-        self.first_pulls.commit(queue, commit_offset, connection, self.query(*queue))
+        self,
+        queue: tuple[str, str, int],
+        commit_offset: int,
+        connection: int,
+        end: int,
+        *,
+        consumes: bool,
+    ) -> bool:
+        """Note a commit that may come from such a consumer; whether it may be stored. Only while
+        first pulls are awaited.
+
+        Behind `end`, the present one of the queue, no tool puts a group: who took the queue over,
+        or this broker after its next start, would go on there. `consumes`: see `FirstPulls.commit`.
+        """
+        if queue[0].startswith(MARKS):
+            return True
+        if commit_offset > end and self.first_pulls.is_beyond(queue, commit_offset):
+            return False
+        committed = self.query(*queue)
+        self.first_pulls.commit(queue, commit_offset, connection, committed, consumes=consumes)
+        return True
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset of a pending reset, returned once; None without one."""

@@ -109,6 +109,7 @@ class ConsumersFeature(Feature):
             topics=self._topics,
             groups=self.tables.groups,
             offsets=self.tables.offsets,
+            clients=self.tables.clients,
             changing=self._core.tables,
             store=self._core.store,
             clock=self._core.clock,
@@ -188,6 +189,7 @@ class ConsumersFeature(Feature):
 
     def topic_deleted(self, topic: str) -> None:
         """Forget who has read the topic; members that run keep their filters and locks."""
+        self.tables.offsets.first_pulls.forget(topic)
         self.tables.compensation.delete_topic(topic)
         self.tables.filters.delete_topic(topic)
 

@@ -20,6 +20,7 @@ from aerobee.remoting.wire.headers import offset as headers
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from aerobee.broker.consumers.clients import ClientTable
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.topics.topic_processor import TableFiles
@@ -49,6 +50,7 @@ class OffsetProcessor:
         topics: TopicTable,
         groups: GroupTable,
         offsets: ConsumerOffsetTable,
+        clients: ClientTable,
         changing: TableFiles,
         store: MessageStore,
         clock: Clock,
@@ -57,6 +59,7 @@ class OffsetProcessor:
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
+        self.clients = clients
         self.changing = changing
         self.store = store
         self.clock = clock
@@ -113,10 +116,25 @@ class OffsetProcessor:
             remark = f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {queues}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         queue = (header.consumer_group, header.topic, header.queue_id)
-        if self.offsets.first_pulls.awaited:
-            self.offsets.early_commit(queue, header.commit_offset, connection.id)
+        if self.offsets.first_pulls.awaited and not self._early(queue, header, connection.id):
+            return RESET_BEFORE
         stored = self.offsets.commit(*queue, header.commit_offset, self.clock.now_ms())
         return DONE if stored else RESET_BEFORE
+
+    def _early(
+        self,
+        queue: tuple[str, str, int],
+        header: headers.UpdateConsumerOffset,
+        connection: int,
+    ) -> bool:
+        """Whether a commit that may be in front of the first pull may be stored."""
+        assert header.commit_offset is not None
+        group, topic, queue_id = queue
+        end = self.store.max_offset(topic, queue_id)
+        consumes = self.clients.consumes(connection, group)
+        return self.offsets.early_commit(
+            queue, header.commit_offset, connection, end, consumes=consumes
+        )
 
     def may_have_offset(self, group: str, topic: TopicConfig, queue_id: int) -> bool:
         """Whether the queue exists, or did: a topic may have had more, and a group read them.

@@ -91,9 +91,7 @@ class Pull:
         self._check(header)
         matches = self._filter(header)
         if self._offsets.first_pulls.awaited and self._role.serves:
-            queue = (header.consumer_group, header.topic, header.queue_id)
-            now_ms = self._clock.now_ms()
-            self._offsets.first_pull(queue, header.queue_offset, connection.id, now_ms)
+            self._look_at_first(header, connection)
         # In a group offsets are those of its master: what any other one took would be lost with its
         # next copy of them. Consumers commit there as well.
         if header.sys_flag & COMMIT_OFFSET and (self._role.serves or not self._in_group):
@@ -118,6 +116,16 @@ class Pull:
         ):
             return None
         return self._answer(header, code, result)
+
+    def _look_at_first(self, header: PullMessage | LitePullMessage, connection: Caller) -> None:
+        """Send a group back that has got more than the log has; what it has committed is the place
+        of no consumer that broadcasts.
+        """
+        registered = self._clients.group(header.consumer_group)
+        if registered is None or registered.message_model != BROADCASTING:
+            queue = (header.consumer_group, header.topic, header.queue_id)
+            now_ms = self._clock.now_ms()
+            self._offsets.first_pull(queue, header.queue_offset, connection.id, now_ms)
 
     # ── Checks ──
 

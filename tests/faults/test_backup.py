@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,13 +25,14 @@ from tests.kit.raw_client import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.conftest import StartBroker
 
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
-PULL, COMMIT, CREATE_TOPIC, SEND = 11, 15, 17, 310
+PULL, QUERY, COMMIT, CREATE_TOPIC, SEND = 11, 14, 15, 17, 310
 OFFSET_MOVED = 21
 QUEUE: dict[str, object] = {"consumerGroup": "g", "topic": "t", "queueId": 0}
 
@@ -69,10 +71,11 @@ def test_a_copy_of_a_broker_held_still_under_load_has_all_that_was_acknowledged(
         history.as_of(held).check(Reader(SHAPE).read_on(restored.address))
 
 
-def test_a_consumer_that_is_ahead_of_a_restored_copy_misses_nothing_that_comes_then(
-    tmp_path: Path,
-) -> None:
-    """It ran on while the copy was older: more comes than it was ahead, before it pulls again."""
+@contextmanager
+def restored(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker with a queue of 50 that its consumer has committed, and had 60 before: it was set
+    back to an older copy.
+    """
     with BrokerProcess(data=tmp_path / "data") as broker:
         with RawConnection(broker.address) as connection:
             connection.call(CREATE_TOPIC, topic_fields("t", 1))
@@ -89,11 +92,40 @@ def test_a_consumer_that_is_ahead_of_a_restored_copy_misses_nothing_that_comes_t
         shutil.rmtree(broker.data)
         shutil.copytree(tmp_path / "copy", broker.data)
         broker.start()
-        with RawConnection(broker.address) as connection:
-            send(connection, 20)
-            assert connection.call(COMMIT, {**QUEUE, "commitOffset": 60}).code == 0
-            moved = pulled(connection, 60)
-            assert (moved.code, moved.ext["nextBeginOffset"]) == (OFFSET_MOVED, "50")
-            assert pulled(connection, 50).code == 0
-            assert len(list(records(pulled(connection, 50).body))) == 20
+        yield broker
+
+
+def test_a_consumer_that_is_ahead_of_a_restored_copy_misses_nothing_that_comes_then(
+    tmp_path: Path,
+) -> None:
+    """It ran on while the copy was older: more comes than it was ahead, before it pulls again."""
+    with restored(tmp_path) as broker, RawConnection(broker.address) as connection:
+        send(connection, 20)
+        assert connection.call(COMMIT, {**QUEUE, "commitOffset": 60}).code == 0
+        moved = pulled(connection, 60)
+        assert (moved.code, moved.ext["nextBeginOffset"]) == (OFFSET_MOVED, "50")
+        assert pulled(connection, 50).code == 0
+        assert len(list(records(pulled(connection, 50).body))) == 20
     assert "consumer_offset.beyond" in broker.log.read_text()
+
+
+def test_nor_does_one_whose_queue_was_read_by_another_one_first(tmp_path: Path) -> None:
+    with (
+        restored(tmp_path) as broker,
+        RawConnection(broker.address) as first,
+        RawConnection(broker.address) as second,
+    ):
+        send(first, 20)
+        assert pulled(first, 50).code == 0
+        moved = pulled(second, 60)
+        assert (moved.code, moved.ext["nextBeginOffset"]) == (OFFSET_MOVED, "50")
+
+
+def test_nor_the_successor_of_one_that_committed_and_left(tmp_path: Path) -> None:
+    """Its offset is refused while the log is shorter; what comes later does not make it right."""
+    with restored(tmp_path) as broker:
+        with RawConnection(broker.address) as connection:
+            assert connection.call(COMMIT, {**QUEUE, "commitOffset": 60}).code == 0
+            send(connection, 20)
+        with RawConnection(broker.address) as connection:
+            assert connection.call(QUERY, QUEUE).ext["offset"] == "50"

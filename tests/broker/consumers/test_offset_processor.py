@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.config.settings.broker import BrokerOptions
+from aerobee.broker.consumers.clients import ClientTable
 from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
 from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.consumers.offset_processor import OffsetProcessor
@@ -61,6 +62,7 @@ class Desk:
             topics=topics,
             groups=groups,
             offsets=self.offsets,
+            clients=ClientTable(),
             changing=Saved(),
             store=store,
             clock=HandClock(),
