@@ -68,7 +68,8 @@ class MappedFile:
         self._mapping: mmap | None = None
         self._readable: memoryview | None = None
         self._tried = 0
-        """Where an append would have ended that failed, and left any part of its bytes; else 0."""
+        """Where bytes may end that were written behind `wrote` and do not count, as of an append
+        that failed; else 0."""
         self.pages = _NOTHING
         self.handle = handle
         self.path = path
@@ -151,7 +152,7 @@ class MappedFile:
         end = begin + len(data)
         assert end <= self.size, (self, len(data))
         if self._tried:
-            self._zero_tried()
+            self.zero_tried()
         first, rest = data[:BEGIN_BYTES], memoryview(data)[BEGIN_BYTES:]
         try:
             self.pages[end - len(rest) : end] = rest
@@ -168,7 +169,7 @@ class MappedFile:
         first: so nothing whole lies behind a record that is not. Raises: as `append`. Hot.
         """
         if self._tried:
-            self._zero_tried()
+            self.zero_tried()
         pages, end = self.pages, self.wrote
         try:
             for record in records:
@@ -179,11 +180,18 @@ class MappedFile:
             raise
         self.wrote = end
 
-    def _zero_tried(self) -> None:
-        """Zero what a failed append has left, ahead of the next one: an old record behind the end
-        could line up with new ones. Raises: OSError.
+    def fill(self, position: int, data: Buffer) -> None:
+        """Write bytes behind `wrote` that do not count yet. Raises: as `append`."""
+        assert self.wrote <= position, (self, position)
+        self._tried = max(self._tried, position + len(data))
+        self.pages[position : position + len(data)] = data
+
+    def zero_tried(self) -> None:
+        """Zero what lies behind the end and does not count, ahead of the next append at the latest:
+        an old record there could line up with new ones. Raises: OSError; then it is to do still.
         """
-        self.pages[self.wrote : self._tried] = bytes(self._tried - self.wrote)
+        if self._tried > self.wrote:
+            self.pages[self.wrote : self._tried] = bytes(self._tried - self.wrote)
         self._tried = 0
 
     def close_with_blank(self) -> None:
@@ -194,7 +202,7 @@ class MappedFile:
         remaining = self.size - self.wrote
         assert remaining >= BLANK_BYTES, self
         self.pages[self.wrote : self.wrote + BLANK_BYTES] = blank(remaining)
-        self.wrote = self.size
+        self.wrote, self._tried = self.size, 0
 
     def view(self, position: int, size: int) -> memoryview | None:
         """`size` bytes from `position`; None when they are not all there."""

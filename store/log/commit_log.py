@@ -68,7 +68,6 @@ class CommitLog:
 
     __slots__ = (
         "_disk",
-        "_filled",
         "flushed",
         "last_store_timestamp",
         "mapped_from",
@@ -88,8 +87,6 @@ class CommitLog:
         """The segment that takes appends, mapped for writing; None until the first is needed."""
         self.max_offset = 0
         """The offset behind the last byte: where the next record goes, unless it must roll."""
-        self._filled = 0
-        """The offset behind the last byte of `fill`."""
         self.flushed = 0
         """Everything before this byte is on disk."""
         self.last_store_timestamp = 0
@@ -192,16 +189,14 @@ class CommitLog:
         tail = self.tail
         assert tail is not None, physical_offset
         assert physical_offset >= tail.max_offset, (tail, physical_offset)
-        position = physical_offset - tail.start
-        tail.pages[position : position + len(data)] = data
-        self._filled = physical_offset + len(data)
+        tail.fill(physical_offset - tail.start, data)
 
     def take_back_fill(self) -> None:
-        """Zero what `fill` has written and no roll has counted."""
-        tail, filled = self.tail, self._filled
-        if tail is not None and tail.max_offset < filled <= tail.end:
-            self.fill(tail.max_offset, bytes(filled - tail.max_offset))
-        self._filled = 0
+        """Zero what `fill` has written and no roll has counted. Raises: OSError; then the next
+        append does.
+        """
+        if self.tail is not None:
+            self.tail.zero_tried()
 
     def let_go(self) -> list[mmap]:
         """Close the handles of segments that are on disk, and unmap all but the last ones.

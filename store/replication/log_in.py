@@ -143,7 +143,10 @@ class LogIn:
                     nursery.cancel_scope.cancel()
         finally:
             # The filled part comes again, and a start would find more than the log has.
-            self._log.take_back_fill()
+            try:
+                self._log.take_back_fill()
+            except OSError as error:
+                _log_failure(error)
         if isinstance(reason, ReplicationRefused):
             raise reason
         return reason

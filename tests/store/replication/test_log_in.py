@@ -83,7 +83,7 @@ class FakeMaster:
 
     async def _read(self) -> None:
         reader = ReportReader()
-        with suppress(trio.BrokenResourceError):
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while data := await self.stream.receive_some():
                 if (report := reader.feed(bytes(data))) is not None:
                     self.reports.append(report)
@@ -492,6 +492,40 @@ async def test_a_slave_whose_disk_has_no_block_for_a_record_waits_and_loses_noth
         await trio.sleep(60)
         assert slave.commit_log.max_offset == end
         assert log_bytes(one) == log_bytes(two)
+
+
+@pytest.mark.parametrize("lost", ["the end of a segment", "its end again"])
+@pytest.mark.trio
+async def test_a_slave_without_a_block_for_the_end_of_a_segment_goes_on_without_it(
+    tmp_path: Path, autojump_clock: MockClock, lost: str
+) -> None:
+    """The connection breaks off inside of it: none of it may stay behind the log for ever."""
+    disk = FaultyDisk(tmp_path)
+    disk.copying = True
+    async with running_store(tmp_path, disk, clean=True) as store:
+        data = records(3)
+        filler = encode_frame(len(data), blank(LOG_BYTES - len(data)) + b"\1" * 2_000)
+        full = Fault(name="pwrite", path="commitlog", error=errno.ENOSPC, times=1_000)
+        async with master_of(store) as master:
+            await master.send(encode_frame(0, data))
+            await until(lambda: store.commit_log.max_offset == len(data))
+            if lost == "the end of a segment":
+                disk.faults += [Fault(name="pwrite", path="commitlog", short=True, error=0), full]
+                await master.send(filler)
+            else:
+                await master.send(filler)
+                disk.faults.append(full)
+            await master.stream.aclose()
+            # It is seen with the next report.
+            await trio.sleep(60)
+            assert not isinstance(master.ended, Exception)
+        full.times = 0
+        tail = store.commit_log.tail
+        assert tail is not None
+        assert any(tail.path.read_bytes()[len(data) :])
+        store.space.watch.segment_again()
+        assert store.put(draft()).status is PutStatus.PUT_OK
+        assert not any(tail.path.read_bytes()[tail.wrote :])
 
 
 @pytest.mark.trio
