@@ -335,7 +335,7 @@ class MessageStore:
         durable = await self.index.service.close() and durable
         durable = await self._queue_flush.round(thorough=True, final=True) and durable
         self.sync_thread.stop()
-        clean = durable and not self._damage()
+        clean = durable and not self._damage() and await self._took_back()
         try:
             await self._disk.in_thread(self._finish, clean)
         except OSError as error:
@@ -345,6 +345,17 @@ class MessageStore:
         await self._disk.in_thread(self.let_go)
         log.info("store.closed", clean=clean)
         return clean
+
+    async def _took_back(self) -> bool:
+        """Whether nothing is left of messages that were refused for want of room: the next start
+        would count them.
+        """
+        try:
+            await self._disk.in_thread(self.commit_log.take_back_tried)
+        except OSError as error:
+            log.error("store.close_failed", error=str(error))
+            return False
+        return True
 
     def _damage(self) -> bool:
         """Whether the next start must look closer."""

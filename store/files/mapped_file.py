@@ -186,13 +186,16 @@ class MappedFile:
         self._tried = max(self._tried, position + len(data))
         self.pages[position : position + len(data)] = data
 
-    def zero_tried(self) -> None:
+    def zero_tried(self) -> bool:
         """Zero what lies behind the end and does not count, ahead of the next append at the latest:
-        an old record there could line up with new ones. Raises: OSError; then it is to do still.
+        an old record there could line up with new ones. Returns whether there may have been any.
+        Raises: OSError; then it is to do still.
         """
-        if self._tried > self.wrote:
+        tried = self._tried > self.wrote
+        if tried:
             self.pages[self.wrote : self._tried] = bytes(self._tried - self.wrote)
         self._tried = 0
+        return tried
 
     def close_with_blank(self) -> None:
         """Write the blank and count the rest of the file as used. Raises: as `append`.

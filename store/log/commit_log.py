@@ -198,6 +198,13 @@ class CommitLog:
         if self.tail is not None:
             self.tail.zero_tried()
 
+    def take_back_tried(self) -> None:
+        """Zero what is left of appends that failed, durably, ahead of a stop: their messages were
+        refused, and the next start would count them. Raises: OSError.
+        """
+        if self.tail is not None and self.tail.zero_tried():
+            self.tail.sync()
+
     def let_go(self) -> list[mmap]:
         """Close the handles of segments that are on disk, and unmap all but the last ones.
 

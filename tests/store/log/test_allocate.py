@@ -324,6 +324,48 @@ async def test_the_segment_made_ahead_is_given_back_where_a_record_finds_no_bloc
         assert len(read_queue(store, "T", 0)) == 2
 
 
+@pytest.mark.parametrize("allowed", [1, 2])
+@pytest.mark.trio
+async def test_messages_that_were_refused_halfway_do_not_come_back_with_the_next_start(
+    tmp_path: Path, autojump_clock: MockClock, allowed: int
+) -> None:
+    """They have been sent again by then."""
+    disk = FaultyDisk(tmp_path)
+    disk.copying = True
+    written = 0
+
+    def count(call: Call) -> None:
+        nonlocal written
+        written += call.name == "pwrite"
+        if written > allowed:
+            disk.before = None
+            disk.faults.append(Fault(name="pwrite", path="commitlog", error=errno.ENOSPC))
+
+    async with running_store(tmp_path, disk) as store:
+        assert store.put(draft(body=b"first")).status is PutStatus.PUT_OK
+        store.dispatch()
+        disk.before = count
+        drafts = [draft(body=body) for body in (b"a", b"b", b"c")]
+        assert store.writer.put_run(drafts) == ([], PutStatus.SERVICE_NOT_AVAILABLE)
+    async with running_store(tmp_path, disk) as store:
+        store.dispatch()
+        assert [message.body for message in read_queue(store, "T", 0)] == [b"first"]
+
+
+@pytest.mark.trio
+async def test_a_stop_that_leaves_refused_messages_in_the_log_is_not_a_clean_one(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    disk.copying = True
+    async with running_store(tmp_path, disk, clean=False) as store:
+        assert store.put(draft(body=b"first")).status is PutStatus.PUT_OK
+        store.dispatch()
+        full = Fault(name="pwrite", path="commitlog", error=errno.ENOSPC, times=9)
+        disk.faults.append(full)
+        assert store.put(draft()).status is PutStatus.SERVICE_NOT_AVAILABLE
+
+
 def removals(disk: FaultyDisk) -> list[Path]:
     """The spares that were removed."""
     paths = [call.path for call in disk.calls if call.name == "unlink"]
